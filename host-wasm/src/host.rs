@@ -1,8 +1,8 @@
 //! A clock, a timer and a spawner over the JavaScript event loop.
 //!
-//! The clock is `performance.now()`, monotonic in browsers, workers and Node alike. A [`Sleep`] arms one `setTimeout`
-//! at a time, rounded up; a timer that fires early, or a wait longer than the 2^31 - 1 ms that `setTimeout` can hold,
-//! is armed again, so a sleep never ends before its instant.
+//! The clock is `performance.now()`, monotonic in browsers, workers and Node alike. A [`Sleep`] arms one
+//! `setTimeout` at a time, rounded up; a timer that fires early, or a wait longer than the 2^31 - 1 ms that
+//! `setTimeout` can hold, is armed again, so a sleep never ends before its instant.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -15,7 +15,7 @@ use tidegate_core::time::{Clock, Instant};
 use tidegate_local_lock::LocalLock;
 use wasm_bindgen::prelude::*;
 
-use crate::gate::news::Turns;
+use crate::gate::tickets::Turns;
 
 /// The longest delay `setTimeout` takes without wrapping to zero.
 const MAX_DELAY_MS: u64 = i32::MAX as u64;
@@ -27,7 +27,7 @@ unsafe extern "C" {
     #[wasm_bindgen(js_namespace = performance, js_name = now)]
     fn performance_now() -> f64;
 
-    // A number in browsers, an object in Node: kept as it came.
+    // A number in browsers, an object in Node: stored unchanged.
     #[wasm_bindgen(js_name = setTimeout)]
     fn set_timeout(callback: &Closure<dyn FnMut()>, delay_ms: i32) -> JsValue;
 

@@ -6,8 +6,8 @@
 //! | a map | a plain object |
 //! | `None` | `null`; on the way in, a field that is `undefined` is absent |
 //!
-//! `serde-wasm-bindgen` reads objects without the text, but it ignores the unknown fields of a struct, and a `u128`
-//! becomes a `BigInt`.
+//! `serde-wasm-bindgen` reads objects without the text, but it ignores the unknown fields of a struct, and a
+//! `u128` becomes a `BigInt`.
 
 use js_sys::JSON;
 use serde::Serialize;
@@ -24,11 +24,11 @@ pub(crate) fn to_js<T: Serialize>(value: &T) -> Result<JsValue, JsError> {
     JSON::parse(&to_text(value)?).map_err(|_| JsError::new("a value has no JSON"))
 }
 
-/// Reads a plain object. `what` names it in the error for a value that is none, such as a function. Other errors begin
-/// with the path of the field: ``models[0].max_parallel: invalid type: string "many", expected u32``.
+/// Reads a plain object. `what` names it in the error for another value, such as a function. Other errors
+/// begin with the path of the field: ``models[0].max_parallel: invalid type: string "many", expected u32``.
 pub(crate) fn from_js<T: DeserializeOwned>(what: &str, value: &JsValue) -> Result<T, JsError> {
     let checked = Closure::<dyn Fn(JsValue, JsValue) -> JsValue>::new(|_, value: JsValue| match value.as_f64() {
-        // JSON would make `null` of it, which is a setting of its own.
+        // JSON would convert it to `null`, which is a valid setting.
         Some(number) if !number.is_finite() => number.to_string().into(),
         _ => value,
     });
@@ -43,14 +43,14 @@ fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, JsError> {
         .map_err(|error| JsError::new(&at_path(&error.path().to_string(), &message(error.inner()))))
 }
 
-/// Returns what is wrong, without the line and column: they are those of a text that JavaScript made.
+/// Returns the message without line and column, which refer to a text that JavaScript generated.
 pub(crate) fn message(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let message = error.to_string();
     message.strip_suffix(&place).unwrap_or(&message).to_owned()
 }
 
-/// Puts the path of a field before what is wrong with it. `.` is the outermost value.
+/// Prefixes a message with the path of its field. `.` is the outermost value.
 pub(crate) fn at_path(path: &str, message: &str) -> String {
     if path == "." { message.to_owned() } else { format!("{path}: {message}") }
 }

@@ -1,17 +1,17 @@
 //! # tidegate-wasm
 //!
-//! The JavaScript host of `tidegate-core`: everything a browser page, a worker or Node needs, and no decision of its
-//! own. It is compiled to several modules:
+//! The JavaScript host of `tidegate-core`, for browser pages, workers and Node. It makes no scheduling
+//! decisions of its own. It is compiled to several modules:
 //!
 //! | feature | module | contents |
 //! | --- | --- | --- |
-//! | `live` | `tidegate` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]); rows that are filled through it: [`pipeline`] |
-//! | `sim` | `tidegate_sim` | runs in virtual time: [`sim`]; decision logs that run again: [`replay`] |
-//! | `playground` | `tidegate_playground` | runs, and all that a page shows of them: [`playground`] |
-//! | `files` | `tidegate_files` | scenario files, traces and decision logs, for a page that asks for one: [`files`] |
+//! | `live` | `tidegate` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]); pipelines: [`pipeline`] |
+//! | `sim` | `tidegate_sim` | runs in virtual time: [`sim`]; replay of decision logs: [`replay`] |
+//! | `playground` | `tidegate_playground` | runs, and the figures that a page shows of them: [`playground`] |
+//! | `files` | `tidegate_files` | scenario files, traces and decision logs, loaded on request: [`files`] |
 //!
-//! The first two are those of the TypeScript package beside this crate. The scenarios that have names are in no module: they
-//! come as data, which `tidegate-wasm-build` writes.
+//! The first two belong to the TypeScript package beside this crate. No module contains the built-in
+//! scenarios: they are data files, which `tidegate-wasm-build` writes.
 
 #[cfg(feature = "engine")]
 #[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
@@ -35,13 +35,13 @@ pub mod replay;
 #[cfg(feature = "sim")]
 pub mod sim;
 
-/// In place of the standard library's allocator: as fast for what is done here, as sparing with memory, and 2 KiB less to load.
+/// Replaces the standard library's allocator: equally fast and economical here, and 2 KiB smaller.
 #[cfg(target_arch = "wasm32")]
 #[global_allocator]
 static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();
 
-/// Runs by itself when the module is loaded: a panic is a defect of this module, and its message and place go to the
-/// console, where JavaScript alone would see a bare `unreachable`.
+/// Runs when the module is loaded. Prints the message and location of a panic, which is a defect of this
+/// module, to the console, where JavaScript would only show `unreachable`.
 #[cfg(target_arch = "wasm32")]
 #[wasm_bindgen::prelude::wasm_bindgen(start)]
 pub fn start() {

@@ -1,4 +1,4 @@
-//! Decision logs, told again in this realm: the same file gives the same digest here as where it was recorded.
+//! Replays decision logs: the same file gives the same digest here as where it was recorded.
 
 use serde::Serialize;
 use tidegate_core::replay::{LogLine, LogReader, UnreadableLine};
@@ -7,9 +7,10 @@ use wasm_bindgen::prelude::*;
 
 use crate::json::{message, to_js};
 
-/// Tells new machines what the decision log `text` has, which `tidegate run --record` wrote, and compares.
+/// Replays the decision log `text`, written by `tidegate run --record`, with a new scheduler, and compares
+/// the digests.
 ///
-/// A log that is none is an `Error` that names the line.
+/// Throws an `Error` that names the line, for a malformed log.
 #[wasm_bindgen(js_name = replayDecisions, unchecked_return_type = "ReplayedDecisions")]
 pub fn replay_decisions(text: &str) -> Result<JsValue, JsError> {
     let mut reader = LogReader::default();
@@ -33,9 +34,9 @@ struct ReplayedDecisions {
     entries: u64,
     /// The digest of the scheduler's decisions: 16 hexadecimal digits.
     run: String,
-    /// The digest of request admission's.
+    /// The digest of the decisions of request admission.
     requests: String,
-    /// Whether both are those of the recorded run; `null` if the log was cut short.
+    /// Whether both equal those of the recorded run; `null` if the log was cut short.
     equal: Option<bool>,
 }
 

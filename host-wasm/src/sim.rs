@@ -7,14 +7,15 @@ use crate::convert::millis;
 use crate::engine::{self, Run};
 use crate::json::{from_js, to_js};
 
-/// What `why()` takes, as TypeScript sees it.
+/// The parameter type of `why()` in TypeScript.
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &'static str = include_str!("sim.d.ts");
 
-/// Runs a scenario to its end, and says what it came to. Equal scenarios and seeds give equal reports on every machine.
+/// Runs a scenario to its end and returns its report. Equal scenarios and seeds give equal reports on every
+/// machine.
 ///
-/// It works until it is done, without a break: `Simulation` leaves the event loop free in between. Throws for a scenario that
-/// cannot run, with what is wrong with it.
+/// It blocks until the run is over; `Simulation` leaves the event loop free between parts. Throws for an
+/// invalid scenario, with the path of the error.
 #[wasm_bindgen(unchecked_return_type = "Report")]
 pub fn simulate(
     #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
@@ -25,7 +26,7 @@ pub fn simulate(
     to_js(&run.report()?)
 }
 
-/// One run of a scenario, in as many parts as you like.
+/// A run of a scenario in parts of any size.
 #[wasm_bindgen]
 pub struct Simulation(Run);
 
@@ -42,8 +43,9 @@ impl Simulation {
         Run::new(engine::scenario(scenario)?, seed.unwrap_or(1.0)).map(Self)
     }
 
-    /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever comes first.
-    /// Returns whether it is done: false means that events at or before `virtualMs` are still to come.
+    /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever
+    /// comes first. Returns whether it is done: false means that events at or before `virtualMs` are still to
+    /// come.
     #[wasm_bindgen(js_name = advanceTo)]
     pub fn advance_to(
         &mut self,
@@ -55,13 +57,13 @@ impl Simulation {
         self.0.advance_to(virtual_ms, max_events.unwrap_or(crate::convert::MAX_SAFE_INTEGER), |_| ())
     }
 
-    /// Carries out the next event, and no other. Returns false at the end of the run.
+    /// Processes the next event only. Returns false at the end of the run.
     pub fn step(&mut self) -> bool {
         self.0.world.step()
     }
 
-    /// Changes something from the nanosecond after now on. Throws, and changes nothing, for what is out of range or not
-    /// there.
+    /// Applies a change one nanosecond from now. Throws for a value out of range or an unknown target, and
+    /// then changes nothing.
     pub fn change(
         &mut self,
         #[wasm_bindgen(unchecked_param_type = "Intervention")] what: &JsValue,
@@ -69,7 +71,7 @@ impl Simulation {
         self.0.change(what)
     }
 
-    /// The scenario, with all changes so far written into it: it runs the same.
+    /// The scenario including all changes so far: it gives the same run.
     #[wasm_bindgen(unchecked_return_type = "Scenario")]
     pub fn scenario(&self) -> Result<JsValue, JsError> {
         to_js(&self.0.scenario)
@@ -81,7 +83,7 @@ impl Simulation {
         millis(self.0.world.now())
     }
 
-    /// The virtual instant of the next event, in milliseconds, or undefined when nothing is left to happen.
+    /// The virtual time of the next event, in milliseconds, or undefined if there is none.
     #[wasm_bindgen(js_name = nextEventMs)]
     #[must_use]
     pub fn next_event_ms(&self) -> Option<f64> {
@@ -95,26 +97,27 @@ impl Simulation {
         self.0.world.finished().is_some()
     }
 
-    /// The figures of this instant.
+    /// The figures at the present time.
     #[wasm_bindgen(unchecked_return_type = "Sample")]
     pub fn sample(&self) -> Result<JsValue, JsError> {
         to_js(&self.0.world.sample())
     }
 
-    /// Why something waits, one entry for each thing that binds; empty where nothing waits.
+    /// Why something waits: one entry for each binding constraint; empty if nothing waits.
     #[wasm_bindgen(unchecked_return_type = "Why[]")]
     pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
         let about: WhySubject = from_js("what is asked about", about)?;
         to_js(&self.0.world.why(&about))
     }
 
-    /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every target.
+    /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every
+    /// target.
     #[must_use]
     pub fn digest(&self) -> String {
         self.0.digest()
     }
 
-    /// What the run has come to, at its end or so far.
+    /// The results of the run, at its end or so far.
     #[wasm_bindgen(unchecked_return_type = "Report")]
     pub fn report(&self) -> Result<JsValue, JsError> {
         to_js(&self.0.report()?)

@@ -193,7 +193,7 @@ test("a page whose policy keeps the wasm from loading says what is to be allowed
   const page = await readFile(join(folder, "index.html"), "utf8");
   for (const [policy, said] of [
     ["script-src 'self'", /the Content-Security-Policy of the page forbids wasm: add 'wasm-unsafe-eval' to its `script-src`/],
-    ["connect-src 'none'", /the Content-Security-Policy of the page forbids to fetch http.*_bg\.wasm: add it to its `connect-src`/],
+    ["connect-src 'none'", /the Content-Security-Policy of the page forbids fetching http.*_bg\.wasm: add it to its `connect-src`/],
     ["script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'", /^loaded$/],
   ]) {
     const meta = `<meta http-equiv="content-security-policy" content="${policy}">`;

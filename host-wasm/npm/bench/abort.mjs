@@ -1,8 +1,8 @@
-// What one shared AbortSignal costs: calls that take it, beside as many without, and how long it takes to abort those that wait.
+// Measures the cost of one shared AbortSignal: calls with it and without it, and the abort of waiting calls.
 //
 //     npm run bench:abort      (after npm run build)
 //
-// The machine is shared and noisy: what counts is that the cost of a call is the same for any number of calls.
+// Times depend on the load of the machine. The cost of a call must not depend on the number of calls.
 
 import { RequestGate } from "tidegate";
 

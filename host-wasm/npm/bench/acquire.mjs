@@ -1,9 +1,9 @@
-// What a permit costs: 20 000 tasks through a gate, beside the limiters that JavaScript people know, in one run.
+// Measures the cost of a permit: 20 000 tasks through a gate, compared with p-limit, p-queue and bottleneck.
 //
 //     npm run bench            (after npm run build)
 //
-// The machine is shared and noisy, so only ratios say anything: every contender takes its turn in every round, and each round
-// starts with another. Fails if the gate takes longer than p-limit or p-queue.
+// Times depend on the load of the machine, so only ratios count: every limiter runs once in each round, and each
+// round starts with a different one. Fails if the gate takes longer than p-limit or p-queue.
 
 import Bottleneck from "bottleneck";
 import pLimit from "p-limit";
@@ -78,7 +78,7 @@ for (let round = -1; round < ROUNDS; round += 1) {
     globalThis.gc?.();
     const begin = performance.now();
     await contenders[name]();
-    // The first round is for the compiler.
+    // The first round warms up the compiler.
     if (round >= 0) times[name].push(((performance.now() - begin) * 1e3) / (name === SLOW ? SLOW_TASKS : TASKS));
   }
 }

@@ -1,4 +1,4 @@
-// Simulated tasks per second in wasm beside native, the same scenarios and seed, the best of three:
+// Compares simulated tasks per second in wasm and native: same scenarios and seed, best of three runs.
 // `node bench/simulated.mjs [NAME ...]`. Fails if wasm is slower than 0.8 of native.
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -22,7 +22,7 @@ function seconds(name) {
 const names = process.argv.length > 2 ? process.argv.slice(2) : NAMES;
 const args = ["run", "--quiet", "--release", "--package", "tidegate-tests", "--bin", "simulated", "--", ...names];
 const told = execFileSync(process.env.CARGO ?? "cargo", args, { cwd: WORKSPACE, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
-for (const name of names) seconds(name); // until the compiler has done its work
+for (const name of names) seconds(name); // warms up the compiler
 let logs = 0;
 console.log("scenario".padEnd(28), "native tasks/s", "wasm tasks/s", "ratio");
 for (const line of told.trim().split("\n")) {

@@ -1,7 +1,7 @@
-/** What can go wrong, and the checks of what comes from outside. */
+/** Errors, and checks of values from callers. */
 
 /**
- * Why a call may not go out.
+ * Why a call was denied.
  *
  * | reason | meaning |
  * | --- | --- |
@@ -10,14 +10,14 @@
  * | `budget_exhausted` | a rate budget is spent |
  * | `queued_waiters_ahead` | an earlier call goes first |
  * | `queue_timeout` | `timeoutMs` passed while it waited |
- * | `cancelled` | the call was withdrawn, or its run stops |
- * | `shutdown` | the gate is shut, or was freed while the call waited |
+ * | `cancelled` | the call was cancelled, or its pipeline run stops |
+ * | `shutdown` | the gate was shut down, or freed while the call waited |
  * | `unregistered` | the key was never registered with this gate |
- * | `outage` | the provider is down: nothing goes out but a probe now and then |
- * | `unavailable` | nothing goes out any more: the key is refused, the account is empty, the model does not exist, or an outage lasts too long |
- * | `request_at_fault` | the call is not made again: the provider answers other calls |
- * | `paced` | the limit spaces calls in time, and fewer are out than it allows |
- * | `paused` | the gate was told to {@link RequestGate.pause} |
+ * | `outage` | the provider is down: only single probes are sent |
+ * | `unavailable` | the provider or model cannot be used: the key is rejected, the account is exhausted, the model does not exist, or an outage lasts too long |
+ * | `request_at_fault` | the call is not made again, because the provider accepts other calls |
+ * | `paced` | the limit spaces calls in time; fewer calls are in flight than it allows |
+ * | `paused` | {@link RequestGate.pause} is in force |
  */
 export type DenialReason =
   | "no_capacity"
@@ -35,7 +35,7 @@ export type DenialReason =
   | "paused";
 
 /**
- * In the order of the core; the one that is missing is for calls that may go elsewhere, and never comes here.
+ * In the core's order. The undefined one concerns calls with alternatives, which this package does not make.
  */
 const REASONS: readonly (DenialReason | undefined)[] = [
   "no_capacity",
@@ -60,24 +60,24 @@ const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
   budget_exhausted: "a rate budget is spent",
   queued_waiters_ahead: "an earlier call goes first",
   queue_timeout: "the deadline passed while waiting",
-  cancelled: "the call was withdrawn, or its run stops",
-  shutdown: "the gate is shut",
-  unregistered: "it was never registered with this gate",
+  cancelled: "the call was cancelled, or its pipeline run stops",
+  shutdown: "the gate is shut down",
+  unregistered: "it is not registered with this gate",
   outage: "the provider is down",
   unavailable: "the provider or model cannot be used",
-  request_at_fault: "the provider answers other calls",
+  request_at_fault: "the call is not made again, because the provider accepts other calls",
   paced: "calls are spaced in time",
   paused: "it is paused",
 };
 
-/** @internal The reason of this number. */
+/** @internal Returns the reason with this number. */
 export function denialReason(number: number): DenialReason {
   return REASONS[number] ?? "cancelled";
 }
 
 /**
- * The call may not go out. What `acquire` and `run` reject with, and `tryAcquire` throws for what no waiting
- * can mend.
+ * A call was denied. `acquire` and `run` reject with it, and `tryAcquire` throws it where waiting cannot
+ * help.
  *
  * ```ts
  * import { DeniedError, RequestGate } from "tidegate";
@@ -95,14 +95,11 @@ export function denialReason(number: number): DenialReason {
  */
 export class DeniedError extends Error {
   override readonly name = "DeniedError";
-  /** What was asked for, such as `provider/model`. */
+  /** The requested key, such as `provider/model`. */
   readonly key: string;
-  /** Why it was refused. */
+  /** Why the call was denied. */
   readonly reason: DenialReason;
-  /**
-   * In how many milliseconds capacity is next known to change by time alone; undefined where that is not
-   * known.
-   */
+  /** The milliseconds until capacity next changes without a call ending; undefined if that is not known. */
   readonly changesInMs: number | undefined;
 
   /** @internal */
@@ -120,23 +117,23 @@ export class FreedError extends Error {
 
   /** @internal */
   constructor(what: string) {
-    super(`this ${what} was freed, and cannot be used any more`);
+    super(`this ${what} was freed and can no longer be used`);
   }
 }
 
-/** @internal A span of time for people: `1.2 s`, `35 ms`. */
+/** @internal Formats a duration: `1.2 s`, `35 ms`. */
 export function inWords(ms: number): string {
   if (ms < 1_000) return `${Math.ceil(ms)} ms`;
   if (ms < 120_000) return `${(ms / 1_000).toFixed(1)} s`;
   return `${(ms / 60_000).toFixed(0)} min`;
 }
 
-/** @internal `undefined` for the NaN that stands for "none". */
+/** @internal Converts NaN, the core's "none", to `undefined`. */
 export function known(value: number | undefined): number | undefined {
   return value === undefined || Number.isNaN(value) ? undefined : value;
 }
 
-/** The longest span that the core can add to an instant, in milliseconds: 292 years. */
+/** The longest duration that the core can add to an instant, in milliseconds: 292 years. */
 const LONGEST_MS = 2 ** 63 / 1e6;
 
 function mustBeNumber(what: string, value: unknown): number {
@@ -144,46 +141,46 @@ function mustBeNumber(what: string, value: unknown): number {
   return value;
 }
 
-/** @internal A value in a message. */
+/** @internal Formats a value for a message. */
 export function shown(value: unknown): string {
   return typeof value === "string" ? JSON.stringify(value) : typeof value === "object" && value ? "an object" : String(value);
 }
 
-/** @internal A whole number that fits 32 bits. */
+/** @internal Checks a whole number of 32 bits. */
 export function whole(what: string, value: unknown): number {
   const number = mustBeNumber(what, value);
   if (Number.isInteger(number) && number >= 0 && number < 2 ** 32) return number;
   throw new RangeError(`${what} must be a whole number from 0 to 4294967295, not ${number}`);
 }
 
-/** @internal A whole number that a double holds exactly. */
+/** @internal Checks a whole number that a double represents exactly. */
 export function wholeBig(what: string, value: unknown): number {
   const number = mustBeNumber(what, value);
   if (Number.isSafeInteger(number) && number >= 0) return number;
   throw new RangeError(`${what} must be a whole number from 0 up, not ${number}`);
 }
 
-/** @internal A span of time in milliseconds. */
+/** @internal Checks a duration in milliseconds. */
 export function spanMs(what: string, value: unknown): number {
   const number = mustBeNumber(what, value);
   if (number >= 0 && number < LONGEST_MS) return number;
   throw new RangeError(`${what} must be a number of milliseconds from 0 up, not ${number}`);
 }
 
-/** @internal Any number but NaN. */
+/** @internal Checks a number other than NaN. */
 export function anyNumber(what: string, value: unknown): number {
   const number = mustBeNumber(what, value);
   if (!Number.isNaN(number)) return number;
   throw new RangeError(`${what} must be a number, not NaN`);
 }
 
-/** @internal A text that is not empty. */
+/** @internal Checks a string that is not empty. */
 export function text(what: string, value: unknown): string {
   if (typeof value === "string" && value !== "") return value;
-  throw new TypeError(`${what} must be a text that is not empty, not ${shown(value)}`);
+  throw new TypeError(`${what} must be a string that is not empty, not ${shown(value)}`);
 }
 
-/** @internal Refuses an object with a key that is not among `names`. */
+/** @internal Throws for an object with a key that is not among `names`. */
 export function onlyKnown(what: string, given: object, names: readonly string[]): void {
   for (const key of Object.keys(given)) {
     if (!names.includes(key)) throw new TypeError(`${what} has no setting \`${key}\`; there are ${names.join(", ")}`);

@@ -1,127 +1,129 @@
-/** What happened at a gate, as plain objects. */
+/** The events of a gate, as plain objects. */
 
 import { type DenialReason, denialReason, known } from "./errors.js";
-import type { Book } from "./gate/keys.js";
+import type { ResourceRegistry } from "./gate/keys.js";
 import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
 import { OUTCOMES, type Outcome } from "./outcome.js";
 import { UNAVAILABLE_CAUSES, type UnavailableCause } from "./gate/state.js";
 
-/** What every event has. */
+/** The fields of every event. */
 export interface EventHead {
-  /** Its number among the gate's events, from 0; a gap is an event that was lost. */
+  /** Its number among the gate's events, from 0. A gap is a lost event. */
   readonly sequence: number;
-  /** When it happened, on the clock of `performance.now()`. */
+  /** The time of the event, on the clock of `performance.now()`. */
   readonly atMs: number;
   /**
-   * What it is about: the name of a resource, or `provider/model` for all its domains; undefined for the
+   * The name of a resource, or `provider/model` for all domains of a model; undefined for an event of the
    * whole gate.
    */
   readonly key: string | undefined;
-  /** The task of a pipeline whose call it is about; there is none for other calls. */
+  /** The pipeline task that makes the call; absent for other calls. */
   readonly task?: CallingTask;
 }
 
-/** A task of a pipeline, as the events of the pipeline name it. */
+/** A pipeline task, numbered as in the events of the pipeline. */
 export interface CallingTask {
-  /** A number that the run was given when it began: by chance, so that runs are told apart. */
+  /** A random number that identifies the run. */
   readonly run: number;
   /** The row group, counted from 0 over the whole run. */
   readonly rowGroup: number;
-  /** The column, counted from 0 in the order in which they were added. */
+  /** The column, counted from 0 in the order in which columns were added. */
   readonly column: number;
   /** The row, counted from 0 within its row group; undefined for a task of the whole group. */
   readonly row: number | undefined;
-  /** 1 for the first try. */
+  /** 1 for the first attempt. */
   readonly attempt: number;
 }
 
-/** What a release that released nothing was instead. */
+/** The result of a release: `released`, or why it had no effect. */
 export type ReleaseResult = "released" | "duplicate" | "stale" | "unknown_lease" | "wrong_controller";
 
 /**
- * What goes with each kind of event. Spans are in milliseconds, `waiter` and `lease` are numbers that name
- * one call that waits and one permit among those that are out.
+ * The fields of each kind of event. Durations are in milliseconds. `waiter` identifies a waiting call, and
+ * `lease` a permit in use.
  */
 export interface EventFacts {
-  /** A model was registered, with this cap. */
+  /** A model was registered with this cap. */
   resource_registered: { readonly cap: number };
-  /** The cap of a model changed; `from` is undefined for a new one. */
+  /** The cap of a model changed. `from` is undefined for a new model. */
   effective_cap_changed: { readonly from: number | undefined; readonly to: number };
-  /** The first call came into an empty queue. */
+  /** A call entered an empty queue. */
   queue_formed: object;
   /** The last call left the queue. */
   queue_drained: object;
-  /** A call asked; `waiter` if it had to queue. */
+  /** A call requested a permit. `waiter` is set if it entered the queue. */
   wait_started: { readonly waiter: number | undefined };
   /**
-   * A call was let out. `waitedMs` is 0 for one without a timeout that came while nobody listened; so it is
-   * below.
+   * A permit was granted. Here and below, `waitedMs` is 0 for a call without a timeout that arrived while
+   * nothing listened to events.
    */
   wait_completed: { readonly waiter: number | undefined; readonly waitedMs: number };
-  /** A call waited for as long as it might. */
+  /** The timeout of a waiting call passed. */
   wait_timeout: { readonly waiter: number | undefined; readonly waitedMs: number };
-  /** A call withdrew, or was turned away by `shutdown()`. */
+  /** A waiting call was cancelled, or was rejected by `shutdown()`. */
   wait_cancelled: { readonly waiter: number; readonly waitedMs: number; readonly reason: DenialReason };
   /**
-   * A call was refused at once. `changesAtMs` is when capacity next changes by time alone, on the clock of
-   * `atMs`, if that is known.
+   * A call was denied at once. `changesAtMs` is when capacity next changes without a call ending, on the
+   * clock of `atMs`; undefined if that is not known.
    */
   acquire_denied: { readonly reason: DenialReason; readonly changesAtMs: number | undefined };
-  /** A call may go out: the limit it was admitted under, and how many are out now. */
+  /** A permit was granted: the limit in force, and the number of calls in flight now. */
   lease_acquired: { readonly lease: number; readonly limit: number; readonly inFlight: number };
-  /** A call goes out. */
+  /** A call starts. */
   call_started: { readonly lease: number };
-  /** A call came back, or was given up; `tookMs` is 0 if nobody wanted events when it began. */
+  /** A call ended or was cancelled. `tookMs` is 0 if nothing listened to events when it started. */
   call_completed: { readonly lease: number; readonly outcome: Outcome; readonly tookMs: number };
-  /** A slot is free again; `heldMs` is 0 if nobody wanted events when it was taken. */
+  /** A slot was released. `heldMs` is 0 if nothing listened to events when it was taken. */
   lease_released: {
     readonly lease: number;
     readonly outcome: Outcome;
     readonly heldMs: number;
     readonly inFlight: number;
   };
-  /** A release that released nothing. */
+  /** A release had no effect. */
   release_diagnostic: { readonly lease: number; readonly answer: ReleaseResult };
-  /** The provider refused; until when nothing goes out, on the clock of `atMs`. */
-  rate_limited: { readonly blockedUntilMs: number | undefined; readonly consecutive: number };
-  /** A pause that the provider asked for was cut to the longest allowed. */
-  cooldown_capped: { readonly requestedMs: number; readonly appliedMs: number };
-  /** The limit fell. */
-  limit_decreased: { readonly from: number; readonly to: number };
-  /** The limit rose. */
-  limit_increased: { readonly from: number; readonly to: number };
-  /** The limit passed the one that the first cut had found too high. */
-  soft_ceiling_recovered: { readonly limit: number };
-  /** The limit is at its maximum again, and no pause is in force. */
-  fully_recovered: { readonly limit: number };
-  /** A ramp opened slots. */
-  ramp_step: { readonly from: number; readonly to: number };
-  /** A refusal ended a ramp at this limit. */
-  ramp_aborted: { readonly limit: number };
-  /** What the provider said about a budget changed what may be spent. */
-  budget_corrected: { readonly dimension: BudgetDimension; readonly before: number; readonly after: number };
   /**
-   * An answer stated a rate of the provider that was not known before: so much in each window. Calls are
-   * paced to it.
+   * The provider rate limited a call. `blockedUntilMs` is the end of the cooldown, on the clock of `atMs`.
    */
+  rate_limited: { readonly blockedUntilMs: number | undefined; readonly consecutive: number };
+  /** A cooldown that the provider asked for was reduced to the longest allowed. */
+  cooldown_capped: { readonly requestedMs: number; readonly appliedMs: number };
+  /** The limit decreased. */
+  limit_decreased: { readonly from: number; readonly to: number };
+  /** The limit increased. */
+  limit_increased: { readonly from: number; readonly to: number };
+  /** The limit exceeded the one at which the first decrease happened. */
+  soft_ceiling_recovered: { readonly limit: number };
+  /** The limit is back at its maximum, and no cooldown is in force. */
+  fully_recovered: { readonly limit: number };
+  /** A ramp increased the limit. */
+  ramp_step: { readonly from: number; readonly to: number };
+  /** A rate-limited call ended a ramp at this limit. */
+  ramp_aborted: { readonly limit: number };
+  /** A response header changed what may be spent of a budget. */
+  budget_corrected: { readonly dimension: BudgetDimension; readonly before: number; readonly after: number };
+  /** A response stated a rate that was not known before: `limit` in each window. Calls are paced to it. */
   rate_learned: { readonly dimension: BudgetDimension; readonly limit: number; readonly windowMs: number };
-  /** The provider is down, or still: its first failure and the next probe, on the clock of `atMs`. */
+  /**
+   * The provider is down, or a probe failed. The times of its first failure and of the next probe, on the
+   * clock of `atMs`.
+   */
   provider_down: { readonly sinceMs: number; readonly probeAtMs: number };
-  /** The one call goes out that finds out whether the provider is back. */
+  /** A probe starts: the one call that tests whether the provider is back. */
   provider_probed: { readonly lease: number };
   /**
-   * The provider is back, which failed first then; limits have climbed to what they were at `fullAtMs`. On
-   * the clock of `atMs`.
+   * The provider is back. Its first failure was at `sinceMs`, and limits reach their former values at
+   * `fullAtMs`, on the clock of `atMs`.
    */
   provider_recovered: { readonly sinceMs: number; readonly fullAtMs: number };
   /**
-   * Calls to the provider are denied, until one call finds out whether it can be used again: when, on the
+   * Calls to the provider are denied until a probe succeeds. `probeAtMs` is the time of the probe, on the
    * clock of `atMs`.
    */
   provider_unavailable: { readonly cause: UnavailableCause; readonly probeAtMs: number | undefined };
   /**
-   * A warning: the body of an answer was not read for `idleMs`, and gave its slot back. It has the number of
-   * the event before it, for it is no decision of the gate's.
+   * A warning: the body of a response was not read for `idleMs` and released its slot. This event is not a
+   * decision of the gate, and has the sequence number of the event before it.
    */
   body_left_unread: { readonly idleMs: number };
 }
@@ -129,10 +131,10 @@ export interface EventFacts {
 /** The kinds of events. */
 export type GateEventKind = keyof EventFacts;
 
-/** One event of a gate: its `kind` says what else it has. */
+/** One event of a gate. Its `kind` determines its other fields. */
 export type GateEvent = { [Kind in GateEventKind]: EventHead & { readonly kind: Kind } & Readonly<EventFacts[Kind]> }[GateEventKind];
 
-/** How one number of an event is read. */
+/** Converts one number of an event to a field. */
 type Read = (value: number) => unknown;
 
 const plain: Read = (value) => value;
@@ -148,7 +150,7 @@ type Fields = readonly (readonly [name: string, read: Read])[];
 const FROM_TO: Fields = [["from", plain], ["to", plain]];
 const LIMIT: Fields = [["limit", plain]];
 
-/** In the order of the core, each with its numbers in the order in which they come. */
+/** In the core's order, each with its fields in the order of the numbers. */
 const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
   ["resource_registered", [["cap", plain]]],
   ["effective_cap_changed", [["from", maybe], ["to", plain]]],
@@ -178,14 +180,14 @@ const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
   ["provider_probed", [["lease", plain]]],
   ["provider_recovered", [["sinceMs", plain], ["fullAtMs", plain]]],
   ["provider_unavailable", [["cause", cause], ["probeAtMs", maybe]]],
-  // Not of the core: told by this package.
+  // Emitted by this package, not by the core.
   ["body_left_unread", []],
 ];
 
-/** The kinds of events that there are. */
+/** All kinds of events. */
 export const GATE_EVENT_KINDS: readonly GateEventKind[] = KINDS.map(([kind]) => kind);
 
-/** @internal A bit for each kind. */
+/** @internal Returns a bit mask of the kinds. */
 export function bitsOf(kinds: readonly GateEventKind[]): number {
   let bits = 0;
   for (const kind of kinds) {
@@ -196,20 +198,20 @@ export function bitsOf(kinds: readonly GateEventKind[]): number {
   return bits;
 }
 
-/** How many numbers come before those of the kind, the task's being the last. */
+/** The number of values before those of the kind. The values of the task are the last of them. */
 const HEAD = 9;
 
-/** @internal The event of these numbers; undefined for a kind that is not known here. */
-export function readEvent(numbers: Float64Array, book: Book): GateEvent | undefined {
+/** @internal Returns the event encoded in these numbers; undefined for an unknown kind. */
+export function readEvent(numbers: Float64Array, registry: ResourceRegistry): GateEvent | undefined {
   const [number = 0, sequence = 0, atMs = 0, place = -1] = numbers;
   const found = KINDS[number];
   if (found === undefined) return undefined;
   const [kind, fields] = found;
-  const key = place >= 0 ? book.resource(place)?.name : place < -1 ? book.model(-2 - place) : undefined;
+  const key = place >= 0 ? registry.resource(place)?.name : place < -1 ? registry.model(-2 - place) : undefined;
   const task = taskOf(numbers);
   const event: Record<string, unknown> = { kind, sequence, atMs, key, ...(task && { task }) };
   fields.forEach(([name, read], at) => (event[name] = read(numbers[HEAD + at] ?? NaN)));
-  // The table says for each kind what its type says.
+  // `KINDS` lists the fields of each kind as its type declares them.
   return event as unknown as GateEvent;
 }
 
@@ -219,46 +221,49 @@ function taskOf(numbers: Float64Array): CallingTask | undefined {
 }
 
 interface Listener {
-  readonly tell: (event: GateEvent) => void;
+  readonly notify: (event: GateEvent) => void;
   readonly bits: number;
   hasFailed: boolean;
 }
 
-/** @internal Those who want to hear of a gate's events. */
+/** @internal The listeners of a gate's events. */
 export class Listeners {
   readonly #all = new Set<Listener>();
   #latest = 0;
 
-  /** Tells of what is no event of the core. */
-  tellOwn<Kind extends GateEventKind>(kind: Kind, key: string, facts: EventFacts[Kind]): void {
+  /** Emits an event of this package. */
+  emitOwn<Kind extends GateEventKind>(kind: Kind, key: string, facts: EventFacts[Kind]): void {
     if (this.#all.size === 0) return;
-    // The facts are those of the kind.
+    // The parameters make the fields match the kind.
     const event = { kind, sequence: this.#latest, atMs: performance.now(), key, ...facts } as unknown as GateEvent;
-    this.tell(event);
+    this.emit(event);
   }
 
-  /** Adds one; the returned function takes it away again. */
-  add(tell: (event: GateEvent) => void, bits: number): () => void {
-    const listener = { tell, bits, hasFailed: false };
+  /** Adds a listener. The returned function removes it. */
+  add(notify: (event: GateEvent) => void, bits: number): () => void {
+    const listener = { notify, bits, hasFailed: false };
     this.#all.add(listener);
     return () => void this.#all.delete(listener);
   }
 
-  /** The kinds that anybody wants. */
+  /** The kinds that have a listener. */
   get bits(): number {
     let bits = 0;
     for (const listener of this.#all) bits |= listener.bits;
     return bits;
   }
 
-  /** Tells whoever wants it. One that throws is reported once, and disturbs nobody. */
-  tell(event: GateEvent): void {
+  /**
+   * Calls the listeners of the event's kind. The first error of a listener is logged; the other listeners are
+   * still called.
+   */
+  emit(event: GateEvent): void {
     const bit = bitsOf([event.kind]);
     this.#latest = event.sequence;
     for (const listener of [...this.#all]) {
       if ((listener.bits & bit) === 0 || !this.#all.has(listener)) continue;
       try {
-        listener.tell(event);
+        listener.notify(event);
       } catch (error) {
         if (!listener.hasFailed) console.error("tidegate: a listener threw; further errors of it are not shown.", error);
         listener.hasFailed = true;

@@ -1,24 +1,24 @@
-/** What became of a call. */
+/** Outcomes of calls, and how they are derived from errors. */
 
 import { onlyKnown, shown, spanMs, whole } from "./errors.js";
 
 /**
  * How a call ended.
  *
- * | outcome | meaning | what the gate makes of it |
+ * | outcome | meaning | effect on the limit |
  * | --- | --- | --- |
- * | `success` | the provider answered | good news: the limit may rise |
- * | `rate_limited` | refused for too many calls: 429 and the like | a pause, and a lower limit |
- * | `provider_failure` | 5xx, or an answer that breaks off or cannot be read | neither |
- * | `provider_timeout` | the provider did not answer in time, or the call took longer than its `callTimeoutMs` | neither |
- * | `local_cancelled` | the caller gave up | neither; what it had reserved in budgets comes back |
- * | `local_timeout` | the caller's own deadline passed | neither |
- * | `unexpected` | something else went wrong on the caller's side | neither |
- * | `connection_failed` | no answer at all: the connection was refused, reset, or never made | neither; what it had reserved in budgets comes back |
- * | `request_rejected` | the provider refused this one request, and would refuse it again: most 4xx | neither; it counts as a request without tokens |
- * | `key_rejected` | the provider refused the key: 401 | the same |
- * | `quota_exhausted` | the account is out of funds or of quota: 402 | the same |
- * | `model_not_found` | the provider has no such model | the same |
+ * | `success` | the provider responded | it may increase |
+ * | `rate_limited` | rejected for too many calls: 429 and the like | it decreases, and a cooldown may start |
+ * | `provider_failure` | 5xx, or a response that breaks off or cannot be read | none |
+ * | `provider_timeout` | the provider did not respond in time, or the call exceeded its `callTimeoutMs` | none |
+ * | `local_cancelled` | the caller cancelled the call | none; its budget reservation is returned |
+ * | `local_timeout` | the caller's own deadline passed | none |
+ * | `unexpected` | another error on the caller's side | none |
+ * | `connection_failed` | no response: the connection was refused, reset or never made | none; its budget reservation is returned |
+ * | `request_rejected` | the provider rejected this request and would reject it again: most 4xx | none; it counts as a request without tokens |
+ * | `key_rejected` | the provider rejected the API key: 401 | as `request_rejected` |
+ * | `quota_exhausted` | the account is out of funds or quota: 402 | as `request_rejected` |
+ * | `model_not_found` | the provider has no such model | as `request_rejected` |
  */
 export type Outcome =
   | "success"
@@ -34,7 +34,7 @@ export type Outcome =
   | "quota_exhausted"
   | "model_not_found";
 
-/** @internal In the order of the core. */
+/** @internal In the core's order. */
 export const OUTCOMES: readonly Outcome[] = [
   "success",
   "rate_limited",
@@ -50,39 +50,37 @@ export const OUTCOMES: readonly Outcome[] = [
   "model_not_found",
 ];
 
-/** What a call uses or used of the token budgets, besides being one request. */
+/** What a call uses of the token budgets, besides being one request. */
 export interface Usage {
-  /** Tokens sent. A whole number from 0 up; 0. */
+  /** Tokens sent: a whole number from 0 up. Default: 0. */
   readonly inputTokens?: number | undefined;
-  /** Tokens received. A whole number from 0 up; 0. */
+  /** Tokens received: a whole number from 0 up. Default: 0. */
   readonly outputTokens?: number | undefined;
 }
 
-/** How a call ended, with what the provider said about it. */
+/** How a call ended, with details from the provider. */
 export interface Completion {
   /** How it ended. */
   readonly outcome: Outcome;
-  /** The pause that the provider asked for together with a refusal, in milliseconds from 0 up. */
+  /** The Retry-After of a rate-limited call, in milliseconds from 0 up. */
   readonly retryAfterMs?: number | undefined;
-  /**
-   * What the call used: it takes the place of its estimate in the budgets. Without it, the estimate stands.
-   */
+  /** What the call used. It replaces the estimate in the budgets. Default: the estimate. */
   readonly used?: Usage | undefined;
 }
 
-/** @internal An end of a call in numbers. */
+/** @internal The end of a call in numbers. */
 export interface End {
   outcome: number;
   retryAfterMs: number;
-  /** Below 0 if it is not known. */
+  /** Below 0 if the usage is not known. */
   input: number;
   output: number;
 }
 
-/** The last one is of a head that was read: what it says was told before. */
+/** `rateLimits` is part of a {@link HeadReading}; it is accepted and not used. */
 const NAMES = ["outcome", "retryAfterMs", "used", "rateLimits"] as const;
 
-/** @internal Checks an outcome and what goes with it. */
+/** @internal Checks a completion and converts it to numbers. */
 export function readEnd(given: Outcome | Completion): End {
   const completion: Completion = typeof given === "object" && given !== null ? given : { outcome: given };
   onlyKnown("a completion", completion, NAMES);
@@ -130,17 +128,20 @@ export const UNEXPECTED = 6;
 /** @internal */
 export const CONNECTION_FAILED = 7;
 
-/** @internal What the name of an error says: who aborts or times out says so, in every platform alike. */
+/**
+ * @internal Returns the outcome that the name of an error implies. `AbortError` and `TimeoutError` have the
+ * same names on every platform.
+ */
 export function outcomeOfError(error: unknown, otherwise: number): number {
   const name = nameOf(error);
-  // A client that gave its own request up says which it was. It was the provider who did not answer in time.
+  // A timeout error with a `request` comes from a client's own timeout: the provider did not respond in time.
   if (name === "TimeoutError" && typeof error === "object" && error !== null && "request" in error) return PROVIDER_TIMEOUT;
   return name === "AbortError" ? LOCAL_CANCELLED : name === "TimeoutError" ? LOCAL_TIMEOUT : otherwise;
 }
 
-/** What platforms say when a connection breaks while the body of an answer comes. */
+/** Messages of platforms for a connection that breaks during the body of a response. */
 const BROKEN_BODIES = ["terminated", "network error", "Error in body stream", "error reading a body from connection"];
-/** And when there is no connection, or it breaks before an answer. Node says it by the code of the cause. */
+/** Messages for a connection that fails before a response. Node reports it in the code of the cause. */
 const FAILED_CONNECTIONS = [
   "Failed to fetch",
   "NetworkError when attempting to fetch resource.",
@@ -148,12 +149,12 @@ const FAILED_CONNECTIONS = [
   "error sending request",
   "Unable to connect",
 ];
-const SILENT = /^(UND_ERR_HEADERS_TIMEOUT|UND_ERR_BODY_TIMEOUT)$/;
-const UNREACHED = /^(ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_\w+|EHOST\w+|ENET\w+|UND_ERR_CONNECT_TIMEOUT|UND_ERR_SOCKET|Connection\w+)$/;
+const TIMEOUT_CODES = /^(UND_ERR_HEADERS_TIMEOUT|UND_ERR_BODY_TIMEOUT)$/;
+const CONNECTION_CODES = /^(ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_\w+|EHOST\w+|ENET\w+|UND_ERR_CONNECT_TIMEOUT|UND_ERR_SOCKET|Connection\w+)$/;
 
 /**
- * What the errors of API clients say by their class, as those of OpenAI and Anthropic do, or by their code,
- * as those of axios.
+ * Outcomes by the class of an API client's error, as in the clients of OpenAI and Anthropic, or by its code,
+ * as in axios.
  */
 const CLIENT_ERRORS: readonly (readonly [pattern: RegExp, outcome: number])[] = [
   [/^(APIUserAbortError|ERR_CANCELED)$/, LOCAL_CANCELLED],
@@ -161,15 +162,15 @@ const CLIENT_ERRORS: readonly (readonly [pattern: RegExp, outcome: number])[] = 
   [/^(APIConnectionError|ERR_NETWORK)$/, CONNECTION_FAILED],
 ];
 
-/** What axios says of a request that took too long: its code is that of a broken connection. */
+/** The message of axios for a timeout, whose code is the one of a broken connection. */
 const TIMED_OUT = /^timeout of \d+ ?ms exceeded/;
 
-/** How far an error is followed to what caused it. */
+/** How many errors of a `cause` chain are read. */
 const CAUSES = 4;
 
 /**
- * @internal What an error of a client says about its connection, by its own words and code or those of its
- * causes; undefined for any other.
+ * @internal Returns the outcome of a connection error, by message or code of the error or of its causes;
+ * undefined for any other error.
  */
 export function outcomeOfConnection(thrown: unknown): number | undefined {
   let error = thrown;
@@ -177,25 +178,25 @@ export function outcomeOfConnection(thrown: unknown): number | undefined {
   try {
     for (let depth = 0; depth < CAUSES && typeof error === "object" && error !== null; depth += 1) {
       const { name, message, code, cause } = error as { name?: unknown; message?: unknown; code?: unknown; cause?: unknown };
-      const says = (words: string): boolean => name === "TypeError" && typeof message === "string" && message.startsWith(words);
-      if (BROKEN_BODIES.some(says)) return PROVIDER_FAILURE;
-      if (typeof code === "string" && (SILENT.test(code) || (/^ECONNABORTED$/.test(code) && TIMED_OUT.test(String(message))))) {
+      const startsWith = (text: string): boolean => name === "TypeError" && typeof message === "string" && message.startsWith(text);
+      if (BROKEN_BODIES.some(startsWith)) return PROVIDER_FAILURE;
+      if (typeof code === "string" && (TIMEOUT_CODES.test(code) || (/^ECONNABORTED$/.test(code) && TIMED_OUT.test(String(message))))) {
         return PROVIDER_TIMEOUT;
       }
-      if (typeof code === "string" && UNREACHED.test(code)) return CONNECTION_FAILED;
-      if (FAILED_CONNECTIONS.some(says)) return CONNECTION_FAILED;
+      if (typeof code === "string" && CONNECTION_CODES.test(code)) return CONNECTION_FAILED;
+      if (FAILED_CONNECTIONS.some(startsWith)) return CONNECTION_FAILED;
       const kinds = [error.constructor?.name, code];
       ofClient ??= CLIENT_ERRORS.find(([pattern]) => kinds.some((kind) => typeof kind === "string" && pattern.test(kind)))?.[1];
       error = cause;
     }
   } catch {
-    // An error that cannot be read says nothing.
+    // An error whose properties throw determines no outcome.
   }
-  // What caused it says more.
+  // A cause is more specific, so the client's error counts last.
   return ofClient;
 }
 
-/** @internal The name of an error; undefined if it has none, or none that can be read. */
+/** @internal Returns the name of an error; undefined if it has none or reading it throws. */
 export function nameOf(error: unknown): unknown {
   try {
     return typeof error === "object" && error !== null && "name" in error ? error.name : undefined;

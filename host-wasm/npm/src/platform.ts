@@ -1,14 +1,14 @@
 /**
- * The types of the platform, as the libraries of a program declare them: those of the DOM, of Node, of Deno
- * or of an edge runtime. A program that has none of them can still be compiled against this package.
+ * Platform types, as a program's type libraries declare them: those of the DOM, Node, Deno or an edge
+ * runtime. A program without any of them still compiles against this package.
  */
 
-/** An instance of a global class, where it is declared. */
+/** The instance type of a global class, if it is declared. */
 type InstanceOf<Name extends string, Otherwise> = typeof globalThis extends Readonly<Record<Name, { readonly prototype: infer T }>>
   ? T
   : Otherwise;
 
-/** What this package needs of a signal. */
+/** The parts of a signal that this package uses. */
 interface SomeSignal {
   readonly aborted: boolean;
   readonly reason: unknown;
@@ -16,7 +16,7 @@ interface SomeSignal {
   removeEventListener(type: "abort", listener: () => void): void;
 }
 
-/** What a program can do with an answer for which it has no library. */
+/** The response type of a program without a type library for it. */
 interface SomeResponse {
   readonly status: number;
   readonly ok: boolean;
@@ -31,10 +31,10 @@ export type Signal = InstanceOf<"AbortSignal", SomeSignal>;
 /** The platform's `Response`. */
 export type FetchResponse = InstanceOf<"Response", SomeResponse>;
 
-/** What the platform's `fetch` fetches: an address or a `Request`. */
+/** The first parameter of the platform's `fetch`: an address or a `Request`. */
 export type FetchInput = typeof globalThis extends { readonly fetch: (input: infer Input, init?: never) => unknown } ? Input : string;
 
-/** What the platform's `fetch` takes beside it. */
+/** The second parameter of the platform's `fetch`. */
 export type FetchInit = typeof globalThis extends { readonly fetch: (input: never, init?: infer Init) => unknown }
   ? NonNullable<Init>
   : {

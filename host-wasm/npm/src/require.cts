@@ -1,4 +1,7 @@
-/** What `require("tidegate")` leads to: the package is ES modules alone, for its WebAssembly loads while they are imported. */
+/**
+ * The target of `require("tidegate")`. The package has ES modules only, because its WebAssembly loads during
+ * import.
+ */
 
 throw new Error(
   'tidegate is an ES module and cannot be loaded by require(). Use `import { RequestGate } from "tidegate"` in a file that is an ES ' +

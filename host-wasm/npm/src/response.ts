@@ -1,11 +1,11 @@
-/** What an HTTP answer tells the gate. */
+/** Reads HTTP responses: outcome, Retry-After, rate limits. */
 
 import { currentModule } from "./core.js";
 import { known } from "./errors.js";
 import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
 import { type Completion, OUTCOMES } from "./outcome.js";
 
-/** The head of an HTTP answer, such as a fetch `Response`. */
+/** The head of an HTTP response, such as a fetch `Response`. */
 export interface AnswerHead {
   /** The HTTP status. */
   readonly status: number;
@@ -13,27 +13,27 @@ export interface AnswerHead {
   readonly headers: { get(name: string): string | null | undefined };
 }
 
-/** What a provider said about one of its rates. */
+/** One of the rates that a provider states in its headers. */
 export interface RateLimitNote {
-  /** What it counts: `requests` or `total_tokens`. */
+  /** The unit: `requests` or `total_tokens`. */
   readonly dimension: BudgetDimension;
-  /** How much is allowed in a window. */
+  /** The amount allowed in a window. */
   readonly limit: number | undefined;
-  /** How much of it is left. */
+  /** The remaining amount. */
   readonly remaining: number | undefined;
-  /** How long until all of it is back, in milliseconds. */
+  /** The milliseconds until the full amount is available again. */
   readonly resetAfterMs: number | undefined;
-  /** The window that the name of the header tells, or the policy beside it, in milliseconds. */
+  /** The window in milliseconds, from the header's name or the policy beside it. */
   readonly windowMs: number | undefined;
 }
 
-/** What the head of an answer says. */
+/** The contents of the head of a response. */
 export interface HeadReading extends Completion {
-  /** What the `x-ratelimit-*` headers say, for each rate that they name. */
+  /** The rates in the `x-ratelimit-*` headers. */
   readonly rateLimits: readonly RateLimitNote[];
 }
 
-/** @internal The same in numbers, as the wasm module answers them; `body` is the text of an error. */
+/** @internal Reads a head as numbers. `body` is the body of an error response. */
 export function headNumbers(answer: AnswerHead, body?: string): Float64Array {
   const { module } = currentModule();
   names ??= module.headNames().split("\n");
@@ -46,32 +46,28 @@ export function headNumbers(answer: AnswerHead, body?: string): Float64Array {
   return body === undefined ? module.readHead(answer.status, lines) : module.readRefusal(answer.status, lines, body);
 }
 
-/** What the wasm module looks up. */
+/** The header names that the core reads. */
 let names: string[] | undefined;
 
-/** How many numbers there are for each rate, behind the outcome and the wait. */
+/** The numbers of each rate, after the outcome and the Retry-After. */
 const NOTE = 5;
 const FIRST_NOTE = 2;
 
-/** @internal What the wasm module is told of the rates; nothing, if no header speaks of one. */
+/** @internal Returns the numbers of the rates; undefined if no header states one. */
 export function notesOf(numbers: Float64Array): Float64Array | undefined {
   return numbers.length > FIRST_NOTE ? numbers.subarray(FIRST_NOTE) : undefined;
 }
 
-/**
- * Calls `tell` for each rate that is spoken of: dimension, limit, remaining, milliseconds until it is whole,
- * window.
- */
-function eachNote(numbers: Float64Array, tell: (note: Float64Array) => void): void {
-  for (let at = FIRST_NOTE; at < numbers.length; at += NOTE) tell(numbers.subarray(at, at + NOTE));
+/** Calls `visit` for each rate: dimension, limit, remaining, milliseconds until reset, window. */
+function eachNote(numbers: Float64Array, visit: (note: Float64Array) => void): void {
+  for (let at = FIRST_NOTE; at < numbers.length; at += NOTE) visit(numbers.subarray(at, at + NOTE));
 }
 
 /**
- * Reads what an answer says: how the call ended, when to come back, what is left of the rates. For clients
- * that do not hand out fetch responses; {@link RequestGate.run} and {@link RequestGate.fetch} do it by
- * themselves.
+ * Reads the head of a response: outcome, Retry-After and rate limits. For clients that do not return fetch
+ * responses; {@link RequestGate.run} and {@link RequestGate.fetch} read heads themselves.
  *
- * | answer | outcome |
+ * | response | outcome |
  * | --- | --- |
  * | 429, 529, or 503 with Retry-After; gRPC `RESOURCE_EXHAUSTED` | `rate_limited` |
  * | 408, 504; gRPC `DEADLINE_EXCEEDED` | `provider_timeout` |
@@ -81,15 +77,15 @@ function eachNote(numbers: Float64Array, tell: (note: Float64Array) => void): vo
  * | other 4xx | `request_rejected` |
  * | anything else | `success` |
  *
- * Retry-After is read as seconds, as a date, and as `retry-after-ms`. A refusal without one takes its wait
- * from the `x-ratelimit-reset-*` headers of what is used up. Moments count from the `Date` of the answer,
- * where the page may see it, or else from this machine's clock. What cannot be read is as good as absent.
+ * Retry-After is read as seconds, as a date, and as `retry-after-ms`. Without it, a rate limit takes its wait
+ * from the `x-ratelimit-reset-*` headers of exhausted rates. Dates are relative to the `Date` of the response
+ * if the page may read it, else to this machine's clock. Malformed headers are ignored.
  *
  * ```ts
  * import { readHead } from "tidegate";
  *
- * const said = readHead({ status: 429, headers: new Headers({ "retry-after": "1.5" }) });
- * console.log(said.outcome, said.retryAfterMs); // rate_limited 1500
+ * const head = readHead({ status: 429, headers: new Headers({ "retry-after": "1.5" }) });
+ * console.log(head.outcome, head.retryAfterMs); // rate_limited 1500
  * ```
  */
 export function readHead(answer: AnswerHead): HeadReading {
@@ -109,28 +105,26 @@ export function readHead(answer: AnswerHead): HeadReading {
   return { outcome, ...(retryAfterMs === undefined ? {} : { retryAfterMs }), rateLimits };
 }
 
-/**
- * The most characters of the body of a refusal that are read, and how long that may take, in milliseconds.
- */
+/** The most characters of an error body that are read, and the longest time for that, in milliseconds. */
 export const LONGEST_ERROR = 65_536;
 const ERROR_PATIENCE_MS = 250;
 
 /**
- * @internal Whether an answer is a refusal whose body may say more: that the account is empty, the key
- * refused, the model unknown.
+ * @internal Whether a value is an error response whose body may state a more specific cause: an exhausted
+ * account, a rejected key, an unknown model.
  */
-export function maySayMore(answer: unknown): answer is Response {
+export function isReadableRefusal(answer: unknown): answer is Response {
   try {
     return isResponse(answer) && answer.status >= 400 && answer.status < 500 && !answer.bodyUsed && answer.body?.locked === false;
   } catch {
-    // It does not even say what it is.
+    // A value whose properties throw is not a response.
     return false;
   }
 }
 
 /**
- * @internal The body of a refusal, which its caller can still read; undefined if it does not come soon, or is
- * too long.
+ * @internal Returns the body of an error response, which the caller can still read; undefined if it is too
+ * late or too long.
  */
 export async function errorText(answer: Response): Promise<string | undefined> {
   const reader = answer.clone().body?.getReader();
@@ -146,7 +140,7 @@ export async function errorText(answer: Response): Promise<string | undefined> {
       text += decoder.decode(piece.value, { stream: true });
     }
   } catch {
-    // It broke off: its head counts.
+    // The body broke off: only the head counts.
   } finally {
     clearTimeout(timer);
     void reader.cancel().catch(() => {});
@@ -154,19 +148,19 @@ export async function errorText(answer: Response): Promise<string | undefined> {
   return undefined;
 }
 
-/** @internal Whether a value is the answer of a fetch, of this realm or another. */
+/** @internal Whether a value is a fetch `Response`, of this realm or another. */
 export function isResponse(value: unknown): value is Response {
   return typeof value === "object" && value !== null && Object.prototype.toString.call(value) === "[object Response]";
 }
 
-/** @internal The signal that a fetch of these is given; `null` says that there is none. */
+/** @internal Returns the signal of a fetch with these arguments. `null` states that there is none. */
 export function signalOf(input: unknown, init: RequestInit): AbortSignal | null | undefined {
   const own = isRequest(input) ? input.signal : undefined;
   return init.signal === undefined ? own : init.signal;
 }
 
-/** @internal What a fetch is asked to send, perhaps several times. */
-export class Sending {
+/** @internal A request that may be sent several times. */
+export class OutgoingRequest {
   readonly #input: RequestInfo | URL;
   readonly #init: RequestInit;
   readonly #isSpent: boolean;
@@ -177,23 +171,20 @@ export class Sending {
     this.#isSpent = isRequest(input) && input.bodyUsed && init.body === undefined;
   }
 
-  /** Whether it can be sent a second time: not if its body is a stream. */
+  /** Whether it can be sent again: not if its body is a stream. */
   get isRepeatable(): boolean {
     return typeof ReadableStream === "undefined" || !(this.#init.body instanceof ReadableStream);
   }
 
-  /** Sends it. The body of a `Request` is kept for the next time. */
+  /** Sends the request. If `isRepeated`, the body of a `Request` is kept for the next time. */
   send(signal: AbortSignal, isRepeated: boolean): Promise<Response> {
     const input = this.#input;
     const isCopied = isRepeated && isRequest(input) && input.body !== null && !this.#isSpent;
     return fetch(isCopied ? input.clone() : input, { ...this.#init, signal });
   }
 
-  /**
-   * Whether there is such a request, so that a failure was the connection's: an address that is none never
-   * reaches anybody.
-   */
-  isSound(): boolean {
+  /** Whether the request is valid. The failure of an invalid request is not a connection failure. */
+  isValid(): boolean {
     const input = this.#input;
     if (typeof Request === "undefined" || isRequest(input) || !this.isRepeatable) return !this.#isSpent;
     try {
@@ -208,18 +199,18 @@ function isRequest(input: unknown): input is Request {
   return typeof Request !== "undefined" && input instanceof Request;
 }
 
-/** @internal Lets go of the body of an answer that nobody will read. */
-export async function letGo(answer: Response): Promise<void> {
+/** @internal Cancels the body of a response that is not returned. */
+export async function cancelBody(answer: Response): Promise<void> {
   try {
     await answer.body?.cancel();
   } catch {
-    // Somebody reads it, or it is broken.
+    // The body is locked by a reader, or broken.
   }
 }
 
-/** @internal The same answer, once its body has come. Throws if it breaks off. */
-export async function wholeOf(answer: Response): Promise<Response> {
-  return answer.body === null ? answer : likened(copyOf(answer, await answer.arrayBuffer()), answer);
+/** @internal Returns the same response after its whole body has arrived. Throws if the body breaks off. */
+export async function readWhole(answer: Response): Promise<Response> {
+  return answer.body === null ? answer : withHeadOf(copyOf(answer, await answer.arrayBuffer()), answer);
 }
 
 /** @internal */
@@ -227,17 +218,20 @@ export function copyOf({ status, statusText, headers }: Response, body: Readable
   try {
     return new Response(body, { status, statusText, headers });
   } catch {
-    // Servers say more than the constructor takes: a status from 600 up, a reason in UTF-8.
+    // Servers send values that the constructor rejects: a status above 599, a reason in UTF-8.
     return new Response(body, { headers });
   }
 }
 
 const HEAD = ["status", "statusText", "ok", "url", "redirected", "type"] as const;
 
-/** @internal Gives a copy what the constructor cannot be told, also for copies of it. */
-export function likened(copy: Response, answer: Response): Response {
+/**
+ * @internal Gives a copy the properties that the constructor does not accept. Clones of the copy have them
+ * too.
+ */
+export function withHeadOf(copy: Response, answer: Response): Response {
   for (const name of HEAD) Object.defineProperty(copy, name, { value: answer[name], configurable: true });
-  const clone = (): Response => likened(Response.prototype.clone.call(copy), answer);
+  const clone = (): Response => withHeadOf(Response.prototype.clone.call(copy), answer);
   Object.defineProperty(copy, "clone", { value: clone, configurable: true });
   return copy;
 }

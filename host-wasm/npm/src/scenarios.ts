@@ -1,28 +1,25 @@
-// The scenarios that have names: data of the package, handed to the wasm as objects.
+// The built-in scenarios: data of the package, passed to the wasm module as objects.
 
 import { textOf } from "./wasm/tidegate_scenario_texts.js";
 import { SCENARIOS, scenarioOf, type ScenarioInfo } from "./wasm/tidegate_scenarios.js";
 import { completeScenario, type Scenario } from "./wasm/tidegate_sim.js";
 
-/** The scenarios of all suites, in the order in which they should be offered. */
+/** Returns the scenarios of all suites, in the order in which to list them. */
 export function scenarios(): ScenarioInfo[] {
   return SCENARIOS.map((info) => ({ ...info }));
 }
 
-/**
- * A scenario by its name, with every field, anew each time: it can be changed at will. Throws for an unknown
- * one.
- */
+/** Returns a new copy of a scenario by its name, with every field set. Throws for an unknown name. */
 export function scenario(name: string): Scenario {
-  return completeScenario(short(name));
+  return completeScenario(byName(name));
 }
 
-/** The scenario that a caller means. @internal */
-export function meant(one: string | Scenario): Scenario {
-  return typeof one === "string" ? short(one) : one;
+/** @internal Returns the scenario that a caller names or passes. */
+export function resolveScenario(one: string | Scenario): Scenario {
+  return typeof one === "string" ? byName(one) : one;
 }
 
-/** A scenario by its name, without the fields that have their defaults. */
-function short(name: string): Scenario {
+/** Returns a scenario by its name, without fields at their defaults. */
+function byName(name: string): Scenario {
   return scenarioOf(name, textOf(name)) as Scenario;
 }

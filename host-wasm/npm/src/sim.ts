@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /**
- * Runs in virtual time: the scheduler itself against mock providers, without waiting. Equal scenarios and
- * seeds give equal runs on every machine, decision for decision.
+ * Runs the scheduler in virtual time against mock providers. Equal scenarios and seeds give equal runs on
+ * every machine, decision for decision.
  *
  * ```ts
  * import { simulate } from "tidegate/sim";
@@ -10,8 +10,8 @@
  * console.log(run.rows_out, providers[0]?.refused);
  * ```
  *
- * `replayDecisions` runs the log of a real run again, which `tidegate run --record` wrote: new machines get
- * every command, and must decide the same.
+ * `replayDecisions` replays the decision log of a real run, written by `tidegate run --record`: a new
+ * scheduler receives every recorded command and must make the same decisions.
  *
  * ```ts
  * import { replayDecisions } from "tidegate/sim";
@@ -27,24 +27,24 @@
  * @packageDocumentation
  */
 
-import { meant } from "./scenarios.js";
+import { resolveScenario } from "./scenarios.js";
 import { Simulation as Run, simulate as run, type Report, type Scenario } from "./wasm/tidegate_sim.js";
 
 /**
- * Runs a scenario to its end, and says what it came to. Equal scenarios and seeds give equal reports on every
+ * Runs a scenario to its end and returns its report. Equal scenarios and seeds give equal reports on every
  * machine.
  *
- * It works until it is done, without a break: `Simulation` leaves the event loop free in between. Throws for
- * an unknown name, and for a scenario that cannot run, with what is wrong with it.
+ * It blocks until the run is over; `Simulation` leaves the event loop free between parts. Throws for an
+ * unknown name and for an invalid scenario, with the path of the error.
  *
  * @param scenario the name of a built-in scenario, or one of your own
  * @param seed a whole number from 0 to 2^53 - 1; 1, if it is left out
  */
 export function simulate(scenario: string | Scenario, seed?: number | null): Report {
-  return run(meant(scenario), seed);
+  return run(resolveScenario(scenario), seed);
 }
 
-/** One run of a scenario, in as many parts as you like. */
+/** A run of a scenario in parts of any size. */
 export class Simulation extends Run {
   /**
    * Starts a run. Throws as `simulate()` does.
@@ -53,7 +53,7 @@ export class Simulation extends Run {
    * @param seed a whole number from 0 to 2^53 - 1; 1, if it is left out
    */
   constructor(scenario: string | Scenario, seed?: number | null) {
-    super(meant(scenario), seed);
+    super(resolveScenario(scenario), seed);
   }
 }
 

@@ -1,4 +1,4 @@
-/** How edge runtimes import wasm: compiled when the worker is deployed. */
+/** Edge runtimes import wasm as a module that is compiled on deployment. */
 declare module "*.wasm" {
   const module: WebAssembly.Module;
   export default module;

@@ -1,5 +1,5 @@
-// Every example in the documentation comments and the README that imports what it uses is type-checked as by a user, and runs.
-// One that imports nothing is a fragment of a longer one; one that reads files has none to read here, and is not run.
+// Type-checks and runs every example in the documentation comments and the README that has imports. Examples without
+// imports are fragments, and examples that read files have no files here; neither is run.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
@@ -11,7 +11,7 @@ import { test } from "node:test";
 import { PATIENCE_MS } from "../../../tests/patience.mjs";
 
 const home = fileURLToPath(new URL("..", import.meta.url));
-// Inside the package, where its own name leads to its exports.
+// Inside the package, where its own name resolves to its exports.
 const work = join(home, "out/examples");
 
 /** The examples of a file, each with the line that it begins in. */
@@ -46,7 +46,7 @@ for (const { name, code } of examples) writeFileSync(join(work, `${name}.ts`), `
 
 test("there are examples", () => assert.ok(examples.length >= 8, `${examples.length}`));
 
-test("every example is right by its types", () => {
+test("every example passes the type checker", () => {
   const options = {
     target: "ES2022",
     module: "NodeNext",

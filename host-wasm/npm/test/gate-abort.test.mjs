@@ -1,4 +1,4 @@
-// One signal for many calls.
+// One AbortSignal shared by many calls.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -30,7 +30,7 @@ function gateOf(maxParallel) {
   return gate;
 }
 
-test("a signal that thousands of calls share has one listener, and none once they are over", async () => {
+test("a signal shared by thousands of calls has one listener, and none after they have ended", async () => {
   const { signal, counts } = counted();
   const gate = gateOf(8);
   const options = { signal, callTimeoutMs: 60_000 };
@@ -39,7 +39,7 @@ test("a signal that thousands of calls share has one listener, and none once the
   assert.deepEqual(counts, { now: 0, most: 1 });
 });
 
-test("aborting it ends those that wait and those that are out, each once, and leaves nothing behind", async () => {
+test("aborting a shared signal ends every waiting and running call once, and leaves no listener", async () => {
   const { controller, signal, counts } = counted();
   const gate = gateOf(1);
   let aborted = 0;

@@ -1,4 +1,4 @@
-// What a gate can be told beside calls: pause, resume, clear, another cap; and what it shows of its queue.
+// Control of a gate: pause, resume, clear, another cap, and the state of its queue.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -17,7 +17,7 @@ function gateOf(maxParallel = 2) {
   return gate;
 }
 
-test("a paused gate lets nothing out, says so, and goes on in order", async () => {
+test("a paused gate grants no permit, why() reports the pause, and calls start in order after resume", async () => {
   const gate = gateOf();
   const held = await gate.acquire(KEY);
   gate.pause();
@@ -33,7 +33,7 @@ test("a paused gate lets nothing out, says so, and goes on in order", async () =
   assert.deepEqual([order, gate.why(KEY)], [[1, 2, 3], undefined]);
 });
 
-test("a pause is of one key, and timeouts run on", async (t) => {
+test("a pause affects one key, and timeouts continue to run", async (t) => {
   const time = clock(t);
   const gate = gateOf();
   gate.register("other", { maxParallel: 1 });
@@ -45,7 +45,7 @@ test("a pause is of one key, and timeouts run on", async (t) => {
   assert.throws(() => gate.pause("nothing"), { reason: "unregistered" });
 });
 
-test("clear turns away those who wait and nobody else", async () => {
+test("clear rejects waiting calls only", async () => {
   const gate = gateOf(1);
   gate.register("other", { maxParallel: 1 });
   const [held, other] = [await gate.acquire(KEY), await gate.acquire("other")];
@@ -63,7 +63,7 @@ test("clear turns away those who wait and nobody else", async () => {
   assert.equal(gate.clear(), 0);
 });
 
-test("clear ends those that wait to be made again", async () => {
+test("clear rejects calls that wait for their next retry", async () => {
   const gate = gateOf(1);
   const failed = gate.run(KEY, () => Promise.reject(Object.assign(new Error("oops"), { status: 500 })), { retries: 3 });
   await quiet();
@@ -73,7 +73,7 @@ test("clear ends those that wait to be made again", async () => {
   assert.equal(gate.size(), 0);
 });
 
-test("idle is when nothing waits and nothing is out, be it so already", async () => {
+test("onIdle resolves once no call waits or runs, at once if that holds already", async () => {
   const gate = gateOf(2);
   await gate.onIdle();
   let made = 0;
@@ -88,7 +88,7 @@ test("idle is when nothing waits and nothing is out, be it so already", async ()
   held.finish("success");
 });
 
-test("the cap is changed while calls wait, and what was learned is kept", async () => {
+test("setMaxParallel applies to waiting calls and keeps what the limit has learned", async () => {
   const gate = gateOf(1);
   const permits = [await gate.acquire(KEY)];
   const waiting = [gate.acquire(KEY), gate.acquire(KEY)];
@@ -121,7 +121,7 @@ test("a limit runs functions with their arguments, as p-limit does", async () =>
   assert.throws(() => gate.limit("nothing"), { reason: "unregistered" });
 });
 
-test("one name is a key, and is called so everywhere", async () => {
+test("a single name is a key, and all texts show it as given", async () => {
   const gate = new RequestGate();
   const api = gate.register("api", { maxParallel: 1 });
   assert.equal(`${api}`, "api");
@@ -133,7 +133,7 @@ test("one name is a key, and is called so everywhere", async () => {
   for (const odd of ["", "/", "a/", "/b"]) assert.throws(() => gate.register(odd, { maxParallel: 1 }), /a key must be/);
 });
 
-test("console.log shows what an object is, and nothing of its inside", async () => {
+test("console.log shows the name of an object without its internals", async () => {
   const gate = gateOf();
   const [resource] = gate.resources();
   const permit = await gate.acquire(KEY);
@@ -144,6 +144,6 @@ test("console.log shows what an object is, and nothing of its inside", async () 
   assert.equal(inspect(gate), `RequestGate for ${KEY}`);
 });
 
-test("require says what to do instead", () => {
+test("require throws an error that names the import to use", () => {
   assert.throws(() => createRequire(import.meta.url)("tidegate"), /is an ES module.*await import\("tidegate"\)/);
 });

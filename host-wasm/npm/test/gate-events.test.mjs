@@ -1,4 +1,4 @@
-// Events: what happened, told to whoever wants to know.
+// Events of a gate.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -9,7 +9,7 @@ import { clock, quiet } from "./lib/clock.mjs";
 
 const KEY = "provider/model";
 
-// AIMD, whose limit stands at the cap until a call is refused: what is tested here is the gate.
+// AIMD keeps its limit at the cap until a call is rate limited: these tests are about the gate.
 const gateOf = (maxParallel, limits = {}) => {
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel, algorithm: "aimd", ...limits });
@@ -22,7 +22,7 @@ function listen(gate, kinds) {
   return { events, stop, kinds: () => events.map(({ kind }) => kind) };
 }
 
-test("a call that waits tells its whole story", async () => {
+test("a waiting call emits one event for each of its steps", async () => {
   const gate = gateOf(1);
   const heard = listen(gate);
   const held = await gate.acquire(KEY);
@@ -45,7 +45,7 @@ test("a call that waits tells its whole story", async () => {
   assert.ok(refused.blockedUntilMs > performance.now() && refused.consecutive === 1);
 });
 
-test("only the kinds that were asked for are told, each listener its own", async () => {
+test("each listener receives only the kinds that it subscribed to", async () => {
   const gate = gateOf(8);
   const falls = listen(gate, ["limit_decreased"]);
   const ends = listen(gate, ["call_completed", "lease_released"]);
@@ -63,9 +63,9 @@ test("only the kinds that were asked for are told, each listener its own", async
   assert.throws(() => gate.subscribe(() => {}, { kinds: ["rain"] }), /no event is called "rain"; there are resource_registered/);
 });
 
-test("a call that only the pace keeps is denied as paced, and the event says when the next may go out", async (t) => {
+test("a call denied only by pacing has the reason paced, and the event has the time of the next start", async (t) => {
   const time = clock(t);
-  // Tide lets calls out a millisecond apart until it knows how long they take.
+  // Tide starts calls a millisecond apart until it has measured their latency.
   const gate = gateOf(2, { algorithm: "tide" });
   const heard = listen(gate, ["acquire_denied"]);
   const first = gate.tryAcquire(KEY);
@@ -82,7 +82,7 @@ test("a call that only the pace keeps is denied as paced, and the event says whe
   for (const permit of [first, second]) permit.finish("success");
 });
 
-test("registrations are told with the model they are about", async () => {
+test("registration events have the key of their model", async () => {
   const gate = new RequestGate();
   const heard = listen(gate, ["resource_registered", "effective_cap_changed"]);
   gate.register(KEY, { maxParallel: 4 });
@@ -99,7 +99,7 @@ test("registrations are told with the model they are about", async () => {
   ]);
 });
 
-test("what only time does is told when it happens", async (t) => {
+test("changes that only time causes emit their events in time", async (t) => {
   const time = clock(t);
   const gate = gateOf(4, { rampMs: 300 });
   const heard = listen(gate, ["ramp_step", "wait_timeout"]);
@@ -114,7 +114,7 @@ test("what only time does is told when it happens", async (t) => {
   for (const call of calls) (await call).finish("success");
 });
 
-test("a listener that throws is reported once, and the others hear everything", async (t) => {
+test("the first error of a listener is logged, and other listeners receive every event", async (t) => {
   const shown = t.mock.method(console, "error", () => {});
   const gate = gateOf(1);
   gate.subscribe(() => {
@@ -146,12 +146,12 @@ test("a listener may call the gate, end subscriptions and free it", async () => 
   assert.throws(() => gate.snapshot(KEY), { name: "FreedError" });
 });
 
-test("there are as many kinds as the core has, and one of the package", () => {
+test("the kinds of events are those of the core and one of the package", () => {
   assert.equal(GATE_EVENT_KINDS.length, 29);
   assert.equal(new Set(GATE_EVENT_KINDS).size, 29);
 });
 
-test("a listener may free the gate while free tells it of the end", async () => {
+test("a listener may call free during the events of free", async () => {
   const gate = gateOf(1);
   let told = 0;
   const freeing = () => {

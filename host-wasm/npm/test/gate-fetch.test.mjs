@@ -45,7 +45,7 @@ after(() => {
   server.close();
 });
 
-// AIMD, whose limit stands at the cap until a call is refused: what is tested here is the gate.
+// AIMD keeps its limit at the cap until a call is rate limited: these tests are about the gate.
 const gateOf = (maxParallel = 2) => {
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel, algorithm: "aimd" });
@@ -56,7 +56,7 @@ const stateOf = (gate) => {
   return [inFlight, lastOutcome];
 };
 
-test("the slot is held until the body has come, and the answer is read as usual", async () => {
+test("the slot is held until the body has arrived, and the response is read as usual", async () => {
   const gate = gateOf();
   const answer = await gate.fetch(KEY, `${address}/json?a=1`);
   assert.deepEqual([answer.status, answer.ok, answer.url, answer.type], [200, true, `${address}/json?a=1`, "basic"]);
@@ -68,7 +68,7 @@ test("the slot is held until the body has come, and the answer is read as usual"
 /** As many bytes as the query says, all at once. */
 pages["/long"] = (request, response) => response.end(Buffer.alloc(Number(request.url.split("=")[1]), "x"));
 
-test("forty answers that are read once all have come need no more than sixteen slots", async () => {
+test("forty responses read after all have arrived need no more than sixteen slots", async () => {
   const gate = gateOf(16);
   const answers = await Promise.all(Array.from({ length: 40 }, () => gate.fetch(KEY, `${address}/long?bytes=100000`)));
   const texts = await Promise.all(answers.map((answer) => answer.text()));
@@ -76,7 +76,7 @@ test("forty answers that are read once all have come need no more than sixteen s
   assert.deepEqual(stateOf(gate), [0, "success"]);
 });
 
-test("answers longer than what is read ahead give their slots back when nobody reads them, and a warning says so", async () => {
+test("an unread body longer than the read-ahead buffer releases its slot, and an event warns of it", async () => {
   const gate = gateOf(2);
   const warnings = [];
   gate.subscribe(({ kind, key, idleMs }) => warnings.push([kind, key, idleMs]), { kinds: ["body_left_unread"] });
@@ -90,11 +90,11 @@ test("answers longer than what is read ahead give their slots back when nobody r
   assert.deepEqual(stateOf(gate), [0, "success"]);
 });
 
-test("why says that calls are out only because nobody reads their answers", async () => {
+test("why reports calls that hold a slot for an unread body", async () => {
   const gate = gateOf(1);
   const answer = await gate.fetch(KEY, `${address}/long?bytes=2000000`, {}, { bodyIdleMs: 1e9 });
   const why = await until(() => gate.why(KEY), ({ unreadBodies }) => unreadBodies === 1);
-  assert.equal(why.text, `${KEY}: all 1 calls that it may have out are out; 1 of them is an answer that nobody reads`);
+  assert.equal(why.text, `${KEY}: the limit of 1 concurrent call is reached, and 1 call waits for its response body to be read`);
   const reader = answer.body.getReader();
   await reader.read();
   await until(() => gate.why(KEY)?.unreadBodies, (unread) => unread === undefined || unread === 1);
@@ -102,7 +102,7 @@ test("why says that calls are out only because nobody reads their answers", asyn
   assert.deepEqual([gate.why(KEY), ...stateOf(gate)], [undefined, 0, "local_cancelled"]);
 });
 
-test("with hold: head the slot is free as soon as the head is there", async () => {
+test("with hold: head the slot is released when the head arrives", async () => {
   const gate = gateOf(1);
   const answer = await gate.fetch(KEY, `${address}/stream`, {}, { hold: "head" });
   assert.deepEqual(stateOf(gate), [0, "success"]);
@@ -114,7 +114,7 @@ test("with hold: head the slot is free as soon as the head is there", async () =
   await assert.rejects(gate.fetch(KEY, address, {}, { bodyIdleMs: -1 }), /bodyIdleMs/);
 });
 
-test("a streamed body is handed on as it comes, and ends the call with its end", async () => {
+test("a streamed body is passed on as it arrives, and its end ends the call", async () => {
   const gate = gateOf(1);
   const answer = await gate.fetch(KEY, `${address}/stream`);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -127,13 +127,13 @@ test("a streamed body is handed on as it comes, and ends the call with its end",
   assert.deepEqual(stateOf(gate), [0, "success"]);
 });
 
-test("an answer without a body gives the slot back at once", async () => {
+test("a response without a body releases the slot at once", async () => {
   const gate = gateOf();
   assert.equal((await gate.fetch(KEY, `${address}/empty`)).status, 204);
   assert.deepEqual(stateOf(gate), [0, "success"]);
 });
 
-test("a refusal gives the slot back with its head, and its pause is kept", async () => {
+test("a rate-limited response releases the slot with its head, and its Retry-After applies", async () => {
   const gate = gateOf();
   const answer = await gate.fetch(KEY, `${address}/refused`);
   assert.deepEqual(stateOf(gate), [0, "rate_limited"]);
@@ -141,21 +141,21 @@ test("a refusal gives the slot back with its head, and its pause is kept", async
   assert.equal(await answer.text(), "too many");
 });
 
-test("a failure of the provider counts as one when its body has ended", async () => {
+test("a provider failure is counted when its body has ended", async () => {
   const gate = gateOf();
   const answer = await gate.fetch(KEY, `${address}/failed`);
   assert.equal(await answer.text(), "oops");
   assert.deepEqual(stateOf(gate), [0, "provider_failure"]);
 });
 
-test("a body that is given up counts as given up", async () => {
+test("a cancelled body counts as local_cancelled", async () => {
   const gate = gateOf();
   const answer = await gate.fetch(KEY, `${address}/stream`);
   await answer.body.cancel();
   assert.deepEqual(stateOf(gate), [0, "local_cancelled"]);
 });
 
-test("a body that breaks is a failure of the provider, and no connection at all a failure of that", async () => {
+test("a broken body is a provider failure, and a failed connection is a connection failure", async () => {
   const gate = gateOf();
   const answer = await gate.fetch(KEY, `${address}/broken`);
   await assert.rejects(answer.text());
@@ -165,7 +165,7 @@ test("a body that breaks is a failure of the provider, and no connection at all 
   assert.deepEqual(stateOf(nowhere), [0, "connection_failed"]);
 });
 
-test("an aborted fetch leaves the queue, or ends as given up", async () => {
+test("an aborted fetch leaves the queue, or ends as local_cancelled", async () => {
   const gate = gateOf(1);
   const controller = new AbortController();
   const silent = gate.fetch(KEY, `${address}/silent`, { signal: controller.signal });
@@ -178,7 +178,7 @@ test("an aborted fetch leaves the queue, or ends as given up", async () => {
   assert.deepEqual(stateOf(gate), [0, "local_cancelled"]);
 });
 
-test("a fetch past its time is a provider's timeout, and classify has the last word", async () => {
+test("a fetch that exceeds its timeout is a provider timeout, unless classify overrides it", async () => {
   const gate = gateOf();
   await assert.rejects(gate.fetch(KEY, `${address}/silent`, {}, { callTimeoutMs: 20 }), { name: "TimeoutError" });
   assert.deepEqual(stateOf(gate), [0, "provider_timeout"]);
@@ -187,7 +187,7 @@ test("a fetch past its time is a provider's timeout, and classify has the last w
   assert.deepEqual(stateOf(gate), [0, "provider_timeout"]);
 });
 
-test("a request that is none is no failure of the provider", async () => {
+test("an invalid request is not a provider failure", async () => {
   const gate = gateOf();
   for (const [input, init] of [["http//nowhere"], [address, { method: "GET", body: "x" }], [address, { headers: { "a b": "x" } }]]) {
     await assert.rejects(gate.fetch(KEY, input, init), TypeError);
@@ -199,7 +199,7 @@ test("a request that is none is no failure of the provider", async () => {
   assert.deepEqual(stateOf(gate), [0, "unexpected"]);
 });
 
-test("what a head says of the rates is taken over once, and not again when the body ends", async () => {
+test("the rates of a head are applied once, and not again when the body ends", async () => {
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 4, budgets: [{ dimension: "requests", limit: 60 }] });
   const available = () => gate.snapshot(KEY).budgets[0].available;
@@ -211,7 +211,7 @@ test("what a head says of the rates is taken over once, and not again when the b
   assert.deepEqual(stateOf(gate), [0, "success"]);
 });
 
-test("an answer that no constructor takes is handed on as it is, and ends its call", async () => {
+test("a response that the constructor rejects is returned unchanged, and ends its call", async () => {
   const gate = gateOf(1);
   for (const [status, reason] of [[600, "Odd"], [999, ""]]) {
     pages.raw = (socket) => socket.end(`HTTP/1.1 ${status} ${reason}\r\ncontent-length: 4\r\nconnection: close\r\n\r\ntide`);
@@ -222,7 +222,7 @@ test("an answer that no constructor takes is handed on as it is, and ends its ca
   }
 });
 
-test("an answer whose reason is no Latin text, and one whose body is taken, keep no slot", async (t) => {
+test("a response with a non-Latin reason and one with a locked body hold no slot", async (t) => {
   const gate = gateOf(1);
   const odd = new Response("tide");
   Object.defineProperty(odd, "statusText", { value: "успех" });
@@ -237,7 +237,7 @@ test("an answer whose reason is no Latin text, and one whose body is taken, keep
   assert.deepEqual(stateOf(gate), [0, "provider_failure"]);
 });
 
-test("a body that ends while nobody reads it gives the slot back: aborted, out of time, or empty", async () => {
+test("an unread body that is aborted, times out or is empty releases the slot", async () => {
   const gate = gateOf(1);
   const controller = new AbortController();
   const aborted = await gate.fetch(KEY, `${address}/stream`, { signal: controller.signal });
@@ -255,7 +255,7 @@ test("a body that ends while nobody reads it gives the slot back: aborted, out o
   assert.equal(await empty.text(), "");
 });
 
-test("an abort with a reason of one's own is the caller's doing, not the provider's", async () => {
+test("an abort with a custom reason counts as the caller's, not the provider's", async () => {
   for (const [reason, outcome] of [
     [new Error("no longer needed"), "local_cancelled"],
     ["a bare text", "local_cancelled"],
@@ -271,7 +271,7 @@ test("an abort with a reason of one's own is the caller's doing, not the provide
   }
 });
 
-test("a copy of the answer says of itself what the answer does", async () => {
+test("a clone of the response has the properties of the response", async () => {
   const gate = gateOf();
   const answer = await gate.fetch(KEY, `${address}/json`);
   const copy = answer.clone().clone();
@@ -279,7 +279,7 @@ test("a copy of the answer says of itself what the answer does", async () => {
   assert.deepEqual(await Promise.all([copy.json(), answer.json()]), [{ text: "tide" }, { text: "tide" }]);
 });
 
-test("a signal of null takes a request's own away", async () => {
+test("a signal of null removes the request's own signal", async () => {
   const gate = gateOf();
   const controller = new AbortController();
   const request = new Request(`${address}/json`, { signal: controller.signal });
@@ -289,7 +289,7 @@ test("a signal of null takes a request's own away", async () => {
   assert.deepEqual(await answer.json(), { text: "tide" });
 });
 
-test("the options of a fetch are known by name, and hold no signal of their own", async () => {
+test("an unknown option of fetch and a signal among its options are rejected by name", async () => {
   const gate = gateOf();
   await assert.rejects(gate.fetch(KEY, address, {}, { timeout: 100 }), /no setting `timeout`.*timeoutMs/);
   await assert.rejects(gate.fetch(KEY, address, {}, { signal: AbortSignal.abort() }), /no setting `signal`/);

@@ -1,4 +1,4 @@
-// Providers that are down, come back, or refuse the key.
+// Providers that are down, recover, or reject the key.
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -34,7 +34,7 @@ async function closedPort(answer) {
   return { address: `http://127.0.0.1:${port}`, start, stop };
 }
 
-test("a provider that cannot be reached is down, and calls go on when it is back", async () => {
+test("a provider that cannot be reached is down, and calls continue when it is back", async () => {
   const { address, start, stop } = await closedPort((_, response) => response.end("tide"));
   const gate = gateOf();
   const first = await Promise.allSettled(Array.from({ length: 6 }, () => gate.fetch(KEY, address)));
@@ -44,7 +44,7 @@ test("a provider that cannot be reached is down, and calls go on when it is back
   assert.ok(health.probeInMs > 0 && health.failingForMs >= 0);
   const why = gate.why(KEY);
   assert.equal(why.kind, "outage");
-  assert.match(why.text, /the provider is down; it is tried again in/);
+  assert.match(why.text, /the provider is down; the next probe is in/);
   await assert.rejects(gate.acquire(KEY, { timeoutMs: 0 }), (error) => error instanceof DeniedError);
   await start();
   const answers = await Promise.all(Array.from({ length: 6 }, async () => (await gate.fetch(KEY, address)).text()));
@@ -53,7 +53,7 @@ test("a provider that cannot be reached is down, and calls go on when it is back
   stop();
 });
 
-test("a refused key denies calls for a while, to all models of the provider, unless the gate does not look after health", async () => {
+test("a rejected key denies calls to all models of the provider for a minute, unless health is off", async () => {
   const refuse = () => new Response("no", { status: 401 });
   const gate = gateOf();
   gate.register("provider/other", { maxParallel: 1 });
@@ -66,7 +66,7 @@ test("a refused key denies calls for a while, to all models of the provider, unl
     const { state, cause, probeInMs } = gate.snapshot(key).health;
     assert.deepEqual([state, cause, probeInMs > 0 && probeInMs <= 60_000], ["unavailable", "key_rejected", true]);
   }
-  assert.match(gate.why(KEY).text, /it cannot be used: the key is refused; it is tried again in/);
+  assert.match(gate.why(KEY).text, /it cannot be used: the API key is rejected; the next probe is in/);
   assert.equal(await gate.run("elsewhere/model", () => "fine"), "fine");
   await new Promise((resolve) => setTimeout(resolve));
   assert.deepEqual(events.map(({ cause }) => cause), ["key_rejected", "key_rejected"]);
@@ -77,7 +77,7 @@ test("a refused key denies calls for a while, to all models of the provider, unl
   assert.throws(() => new RequestGate({ health: 1 }), TypeError);
 });
 
-test("a pipeline whose key is refused drops no row", async () => {
+test("a pipeline whose API key is rejected drops no row", async () => {
   const gate = gateOf();
   let calls = 0;
   const report = await new Pipeline({ rows: 100, gate })
@@ -88,7 +88,7 @@ test("a pipeline whose key is refused drops no row", async () => {
   assert.ok(calls <= 16, `${calls} calls`);
 });
 
-test("what the body of a refusal says closes the model, and the caller can still read it", async () => {
+test("the body of an error response can make the model unavailable, and the caller can still read it", async () => {
   const body = '{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","code":"insufficient_quota"}}';
   const { address, start, stop } = await closedPort((request, response) => {
     const [status, text] = request.url === "/model" ? [404, '{"error":{"code":"model_not_found"}}'] : [429, body];
@@ -109,7 +109,7 @@ test("what the body of a refusal says closes the model, and the caller can still
   stop();
 });
 
-test("a refusal whose body does not come, has no end or is no JSON counts by its head", async () => {
+test("an error response whose body is late, endless or not JSON counts by its head", async () => {
   const { address, start, stop } = await closedPort((request, response) => {
     response.writeHead(429, { "content-type": "application/json" });
     if (request.url === "/silent") response.flushHeaders();
@@ -128,7 +128,7 @@ test("a refusal whose body does not come, has no end or is no JSON counts by its
   stop();
 });
 
-test("a task's calls that fail in an outage are made again, and no retry is used for it", async () => {
+test("a task's calls that fail in an outage are made again without using a retry", async () => {
   let [calls, failed] = [0, 0];
   const { address, start, stop } = await closedPort((request, response) => {
     calls += 1;
@@ -171,7 +171,7 @@ test("a task's calls that fail in an outage are made again, and no retry is used
   stop();
 });
 
-test("a task's call whose failure is its own ends with what it brought", async () => {
+test("a task's call that is itself at fault ends with its own result", async () => {
   const { address, start, stop } = await closedPort((request, response) => {
     if (request.url === "/7") response.writeHead(500).end("poison");
     else setTimeout(() => response.end("fine"), 20);

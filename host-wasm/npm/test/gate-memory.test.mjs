@@ -1,4 +1,4 @@
-// Memory: a gate that has served a million calls is as large as one that has served a thousand.
+// Memory: a gate takes as much after a million calls as after a thousand.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -38,7 +38,7 @@ const waves = async (count, wave) => {
   for (let n = 0; n < count; n += 1) await wave();
 };
 
-test("memory does not grow over a million permits, with waiting calls, signals and refusals among them", async () => {
+test("memory does not grow over a million permits, including waiting calls, signals and rate limits", async () => {
   const gate = new RequestGate({ cooldownMs: 0.001 });
   gate.register(KEY, { maxParallel: 16, initialLimit: 8 });
   const { signal } = new AbortController();
@@ -58,7 +58,7 @@ test("memory does not grow over a million permits, with waiting calls, signals a
   assert.equal(gate.snapshot(KEY).activeLeases, 0);
 });
 
-test("memory does not grow over calls that leave the queue, run out of time or are denied", async () => {
+test("memory does not grow over calls that are cancelled, time out or are denied", async () => {
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 1 });
   const held = await gate.acquire(KEY);
@@ -77,7 +77,7 @@ test("memory does not grow over calls that leave the queue, run out of time or a
   held.finish("success");
 });
 
-test("memory does not grow over events that are heard", async () => {
+test("memory does not grow over events with a listener", async () => {
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 4 });
   let heard = 0;
@@ -90,7 +90,7 @@ test("memory does not grow over events that are heard", async () => {
   assert.ok(heard > 200_000, `${heard}`);
 });
 
-test("memory does not grow over gates that come and go", async () => {
+test("memory does not grow over gates that are created and dropped", async () => {
   const wave = async () => {
     const gate = new RequestGate();
     gate.register(KEY, { maxParallel: 2, budgets: [{ dimension: "requests", limit: 100 }] });
@@ -104,7 +104,7 @@ test("memory does not grow over gates that come and go", async () => {
   assertFlat(before, await memory());
 });
 
-test("a permit that nobody can finish any more gives its slot back", async () => {
+test("a permit that is no longer referenced releases its slot", async () => {
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 1 });
   await (async () => void (await gate.acquire(KEY)))();
@@ -114,7 +114,7 @@ test("a permit that nobody can finish any more gives its slot back", async () =>
   assert.equal(gate.snapshot(KEY).inFlight, 0);
 });
 
-test("a body that nobody can read any more gives its slot and its connection back", async (t) => {
+test("a body that is no longer referenced releases its slot and its connection", async (t) => {
   let isClosed = false;
   const server = createServer((_, response) => {
     response.on("close", () => (isClosed = true));

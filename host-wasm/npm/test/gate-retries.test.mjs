@@ -1,4 +1,4 @@
-// Calls that are made again: when is the core's decision, and the time is the test's.
+// Retries: the core decides when, and the test controls time.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -35,7 +35,7 @@ test("without retries a failure is thrown at once", async () => {
   assert.equal(fn.calls, 1);
 });
 
-test("a failure is made again after about a second, then two, and no slot is held meanwhile", async (t) => {
+test("a failed call is made again after about one second, then two, and holds no slot in between", async (t) => {
   const time = clock(t);
   const gate = gateOf();
   const fn = failing(errorWith({ status: 500 }), errorWith({ code: "ECONNRESET" }));
@@ -54,7 +54,7 @@ test("a failure is made again after about a second, then two, and no slot is hel
   assert.deepEqual([fn.calls, time.armed], [3, 0]);
 });
 
-test("the last failure is thrown when the retries are used up, and what no retry can mend at once", async (t) => {
+test("the last failure is thrown when the retries are used up, and a final failure at once", async (t) => {
   const time = clock(t);
   const gate = gateOf();
   const last = errorWith({ status: 503 });
@@ -69,7 +69,7 @@ test("the last failure is thrown when the retries are used up, and what no retry
   }
 });
 
-test("a rate limit is made again after its Retry-After, as often as it takes, and uses up no retry", async (t) => {
+test("a rate-limited call is made again after its Retry-After, without a bound and without using a retry", async (t) => {
   const time = clock(t);
   const gate = gateOf();
   const limited = () => errorWith({ status: 429, headers: { "retry-after": "3" } });
@@ -82,7 +82,7 @@ test("a rate limit is made again after its Retry-After, as often as it takes, an
   assert.equal(fn.calls, 5);
 });
 
-test("a pause ends with the caller's signal, and with the gate", async (t) => {
+test("a retry pause ends when the caller's signal is aborted or the gate is freed", async (t) => {
   clock(t);
   const gate = gateOf();
   const controller = new AbortController();
@@ -95,7 +95,7 @@ test("a pause ends with the caller's signal, and with the gate", async (t) => {
   await assert.rejects(second, { name: "DeniedError", reason: "shutdown" });
 });
 
-test("a fetch is sent again too, with its body, and only the last answer is handed out", async (t) => {
+test("a fetch is retried with its body, and only the last response is returned", async (t) => {
   const time = clock(t);
   const gate = gateOf();
   const bodies = [];
@@ -113,7 +113,7 @@ test("a fetch is sent again too, with its body, and only the last answer is hand
   assert.equal(gate.snapshot(KEY).inFlight, 0);
 });
 
-test("what fails while the provider is down waits until it is back", async (t) => {
+test("a call that fails while the provider is down waits until it is back", async (t) => {
   const time = clock(t);
   const gate = gateOf({ health: true });
   const down = Array.from({ length: 12 }, () => errorWith({ code: "ECONNREFUSED" }));
@@ -125,7 +125,7 @@ test("what fails while the provider is down waits until it is back", async (t) =
   assert.deepEqual(await all, Array(4).fill("an answer"));
 });
 
-test("a number of retries is a whole number", async () => {
+test("retries must be a whole number", async () => {
   const gate = gateOf();
   for (const retries of [-1, 0.5, "3", NaN]) await assert.rejects(gate.run(KEY, () => 1, { retries }), /retries must be/);
 });

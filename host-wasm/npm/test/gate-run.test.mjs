@@ -1,4 +1,4 @@
-// Calls under a permit: how they end, and that nothing they do wedges the gate.
+// Calls under a permit: how they end, and that none of them can block the gate.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -9,7 +9,7 @@ import { clock, quiet } from "./lib/clock.mjs";
 
 const KEY = "provider/model";
 
-// AIMD, whose limit stands at the cap until a call is refused: what is tested here is the gate.
+// AIMD keeps its limit at the cap until a call is rate limited: these tests are about the gate.
 const gateOf = (maxParallel = 4, limits = {}) => {
   const gate = new RequestGate({ cooldownMs: 0.001 });
   gate.register(KEY, { maxParallel, algorithm: "aimd", ...limits });
@@ -28,7 +28,7 @@ async function outcomeOf(fn, options) {
 const fail = (error) => () => Promise.reject(error);
 const named = (name) => Object.assign(new Error(name), { name });
 
-test("what the function returns is returned, and what it throws is thrown, also at once", async () => {
+test("run returns what its function returns and throws what it throws, also synchronously", async () => {
   const gate = gateOf(1);
   assert.equal(await gate.run(KEY, () => 3), 3);
   assert.equal(await gate.run(KEY, async () => "later"), "later");
@@ -41,7 +41,7 @@ test("what the function returns is returned, and what it throws is thrown, also 
   assert.equal(await gate.run(KEY, () => 4), 4);
 });
 
-test("an error says by its name how its call ended", async () => {
+test("the name of an error determines the outcome of its call", async () => {
   assert.equal(await outcomeOf(() => 1), "success");
   assert.equal(await outcomeOf(fail(named("AbortError"))), "local_cancelled");
   assert.equal(await outcomeOf(fail(named("TimeoutError"))), "local_timeout");
@@ -49,7 +49,7 @@ test("an error says by its name how its call ended", async () => {
   for (const odd of [undefined, null, 7, "text"]) assert.equal(await outcomeOf(fail(odd)), "unexpected");
 });
 
-test("an error of a connection says so by the words of the platform, or by its code, alone or as the cause of another", async () => {
+test("a connection error is recognized by message or code, also as the cause of another error", async () => {
   const withCode = (code) => Object.assign(new Error("socket"), { code });
   for (const code of ["ECONNREFUSED", "ECONNRESET", "EPIPE", "ENOTFOUND", "UND_ERR_SOCKET", "ConnectionRefused"]) {
     assert.equal(await outcomeOf(fail(withCode(code))), "connection_failed", code);
@@ -69,7 +69,7 @@ test("an error of a connection says so by the words of the platform, or by its c
   assert.equal(await outcomeOf(fail(loop)), "unexpected");
 });
 
-test("classify has the last word, and one that fails is as good as none", async (t) => {
+test("classify overrides the outcome, and a classify that throws is ignored", async (t) => {
   const shown = t.mock.method(console, "error", () => {});
   const classify = (result) => ("error" in result ? "provider_failure" : result.value === 0 ? "provider_timeout" : undefined);
   assert.equal(await outcomeOf(() => 0, { classify }), "provider_timeout");
@@ -97,7 +97,7 @@ test("a returned response is read by status, Retry-After and rate limits", async
   assert.ok(Math.abs(gate.why(KEY).endsInMs - 7_000) < 100);
 });
 
-test("an observed head decides how the call ends, also if the function then throws", async () => {
+test("an observed head determines the outcome, even if the function then throws", async () => {
   const observe = (status, then) => (call) => {
     call.observe({ status, headers: new Headers({ "retry-after-ms": "20" }) });
     return then();
@@ -108,7 +108,7 @@ test("an observed head decides how the call ends, also if the function then thro
   assert.equal(await outcomeOf(observe(200, fail(named("AbortError")))), "local_cancelled", "the body was given up");
 });
 
-test("what the provider says is left corrects the budget", async () => {
+test("the remaining amount that the provider states corrects the budget", async () => {
   const gate = gateOf(4, { budgets: [{ dimension: "requests", limit: 60 }] });
   await gate.run(KEY, (call) =>
     call.observe({ status: 200, headers: new Headers({ "x-ratelimit-remaining-requests": "3", "x-ratelimit-limit-requests": "60" }) }),
@@ -134,7 +134,7 @@ test("the call's signal follows the caller's", async () => {
   assert.equal(signal.aborted, false, "and is there without one");
 });
 
-test("a call past its own time has its signal aborted, and holds its slot until it has ended", async (t) => {
+test("a call that exceeds its timeout has its signal aborted, and holds its slot until it has ended", async (t) => {
   const time = clock(t);
   const gate = gateOf(1);
   let give;
@@ -166,7 +166,7 @@ test("a function may call the gate in any way, at any moment", async () => {
     const held = [await gate.acquire(KEY), await gate.acquire(KEY)];
     const left = gate.acquire(KEY, { signal: controller.signal }).catch((error) => {
       inner.push(error.name);
-      // From an abort handler: what waits goes on.
+      // From an abort handler: waiting calls continue.
       held[0].finish("success");
     });
     controller.signal.addEventListener("abort", () => inner.push(gate.why(KEY).kind));
@@ -179,7 +179,7 @@ test("a function may call the gate in any way, at any moment", async () => {
   assert.equal(gate.snapshot(KEY).inFlight, 0);
 });
 
-test("a gate that is freed from within a call turns the others away and lets the call end", async () => {
+test("a gate freed from within a call rejects waiting calls and lets the call end", async () => {
   const gate = gateOf(1);
   const running = gate.run(KEY, async (call) => {
     gate.free();
@@ -192,7 +192,7 @@ test("a gate that is freed from within a call turns the others away and lets the
   await waiting;
 });
 
-test("the head of any answer can be read: seconds, dates, milliseconds, rates", () => {
+test("readHead reads seconds, dates, milliseconds and rates", () => {
   const read = (status, headers) => readHead({ status, headers: new Headers(headers) });
   assert.deepEqual(read(200, {}), { outcome: "success", rateLimits: [] });
   assert.deepEqual(read(429, { "retry-after": "1.5" }), { outcome: "rate_limited", retryAfterMs: 1_500, rateLimits: [] });
@@ -219,7 +219,7 @@ test("the head of any answer can be read: seconds, dates, milliseconds, rates", 
   ]);
 });
 
-test("a rate that the first answer states is kept to, unless that is switched off", async () => {
+test("calls are paced to a rate that the first response states, unless rateLimitHeaders is off", async () => {
   const stated = { "x-ratelimit-limit-requests": "300", "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "60s" };
   const answer = () => new Response(null, { headers: stated });
   const gate = gateOf(4);
@@ -240,7 +240,7 @@ test("a rate that the first answer states is kept to, unless that is switched of
   assert.throws(() => new RequestGate({ rateLimitHeaders: 1 }), TypeError);
 });
 
-test("an answer that the function observed and returns is taken over once", async () => {
+test("a response that is observed and returned is applied once", async () => {
   const gate = gateOf(4, { budgets: [{ dimension: "requests", limit: 60 }] });
   const said = (left) => new Response(null, { headers: { "x-ratelimit-remaining-requests": left } });
   let goOn;
@@ -258,7 +258,7 @@ test("an answer that the function observed and returns is taken over once", asyn
   assert.ok(available <= 4, `${available}`);
 });
 
-test("a value or an error that cannot be classified is handed on, and its slot comes back", async () => {
+test("a value or an error that cannot be classified is passed on, and its slot is released", async () => {
   const gate = gateOf(1);
   const tagged = { [Symbol.toStringTag]: "Response", status: 200 };
   const throwing = { get [Symbol.toStringTag]() { throw new Error("no tag"); } };
@@ -272,7 +272,7 @@ test("a value or an error that cannot be classified is handed on, and its slot c
   assert.equal(gate.snapshot(KEY).inFlight, 0);
 });
 
-test("what is thrown once the signal is aborted is what the signal's reason is, unless a head says otherwise", async () => {
+test("once the signal is aborted, its reason determines the outcome of an error, unless a head was observed", async () => {
   const abortedWith = (reason, head) => {
     const controller = new AbortController();
     const fn = (call) => {

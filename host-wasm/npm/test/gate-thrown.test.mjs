@@ -1,4 +1,4 @@
-// What the gate learns from an error that an API client throws. The clients themselves are in `tests/package`.
+// How errors of API clients are classified. `tests/package` tests the clients themselves.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -37,7 +37,7 @@ test("an error with status 429 is a rate limit, and its Retry-After is kept", as
   }
 });
 
-test("other statuses mean what they mean in a response", async () => {
+test("the status of an error is classified like that of a response", async () => {
   const outcomeOf = async (status) => (await learned(errorWith({ status, headers: {} }))).lastOutcome;
   assert.equal(await outcomeOf(500), "provider_failure");
   assert.equal(await outcomeOf(504), "provider_timeout");
@@ -48,7 +48,7 @@ test("other statuses mean what they mean in a response", async () => {
   assert.equal((await learned(errorWith({ status: 500 }))).lastOutcome, "provider_failure", "also without headers");
 });
 
-test("the body that the client has read says more than the status", async () => {
+test("the body that the client has read takes precedence over the status", async () => {
   const empty = { type: "insufficient_quota", code: "insufficient_quota", message: "You exceeded your current quota" };
   for (const error of [
     errorWith({ status: 429, headers: new Headers(), error: empty }),
@@ -60,13 +60,13 @@ test("the body that the client has read says more than the status", async () => 
   }
 });
 
-test("an answer that the caller keeps is still there to read", async () => {
+test("the response of an error can still be read by the caller", async () => {
   const response = new Response("slow down", { status: 429 });
   await learned(errorWith({ response }));
   assert.equal(await response.text(), "slow down");
 });
 
-test("what the call observed itself counts, and classify has the last word", async () => {
+test("an observed response takes precedence over the error, and classify over both", async () => {
   const error = errorWith({ status: 429, headers: {} });
   assert.equal((await learned(error, { classify: () => "provider_failure" })).lastOutcome, "provider_failure");
   const gate = new RequestGate();
@@ -79,7 +79,7 @@ test("what the call observed itself counts, and classify has the last word", asy
   assert.equal(gate.snapshot(KEY).lastOutcome, "provider_failure");
 });
 
-test("a client that gave up waiting says that the provider was late", async () => {
+test("a client's own timeout is a provider timeout", async () => {
   const late = Object.assign(new Error("late"), { name: "TimeoutError", request: {} });
   assert.equal((await learned(late)).lastOutcome, "provider_timeout");
   const axios = errorWith({ code: "ECONNABORTED", message: "timeout of 50ms exceeded" });
@@ -90,7 +90,7 @@ test("a client that gave up waiting says that the provider was late", async () =
   assert.equal((await learned(new APIUserAbortError("aborted"))).lastOutcome, "local_cancelled");
 });
 
-test("an error that cannot be read is a failure of its own, and the slot comes back", async () => {
+test("an error whose properties throw is unexpected, and the slot is released", async () => {
   const broken = { get status() { throw new Error("mine"); } };
   assert.equal((await learned(broken)).lastOutcome, "unexpected");
   const cyclic = errorWith({ status: 500, headers: {} });

@@ -1,4 +1,4 @@
-// Time: one timer for a gate, right in throttled tabs, after sleep, and for waits of any length.
+// Time: one timer for a gate, correct in throttled tabs, after sleep, and for waits of any length.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -9,7 +9,7 @@ import { clock, quiet, state } from "./lib/clock.mjs";
 
 const KEY = "provider/model";
 
-// AIMD, whose limit stands at the cap until a call is refused: what is tested here is the gate.
+// AIMD keeps its limit at the cap until a call is rate limited: these tests are about the gate.
 async function paused(t, ms, waiting = 1) {
   const time = clock(t);
   const gate = new RequestGate({ maxCooldownMs: 1e10 });
@@ -25,7 +25,7 @@ const end = async (calls) => {
   for (const call of calls) (await call).finish("success");
 };
 
-test("a thousand calls that wait have one timer, rounded up", async (t) => {
+test("a thousand waiting calls have one timer, rounded up", async (t) => {
   const { time, calls, gate } = await paused(t, 20.25, 3);
   const late = Array.from({ length: 1_000 }, (_, n) => assert.rejects(gate.acquire(KEY, { timeoutMs: 5 + n / 1_000 })));
   await quiet();
@@ -39,7 +39,7 @@ test("a thousand calls that wait have one timer, rounded up", async (t) => {
   assert.equal(time.armed, 0, "nothing waits, so no timer is armed");
 });
 
-test("nothing that waits means no timer", async (t) => {
+test("without waiting calls there is no timer", async (t) => {
   const time = clock(t);
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 1, algorithm: "aimd" });
@@ -48,7 +48,7 @@ test("nothing that waits means no timer", async (t) => {
   assert.equal(time.armed, 0);
 });
 
-test("a timer that fires early is armed again, and nobody goes out early", async (t) => {
+test("a timer that fires early is armed again, and no call starts early", async (t) => {
   const { time, calls } = await paused(t, 100);
   time.pass(99.5);
   await time.fire(1);
@@ -58,7 +58,7 @@ test("a timer that fires early is armed again, and nobody goes out early", async
   await end(calls);
 });
 
-test("a timer that fires late, as in a hidden tab, lets everybody out at once", async (t) => {
+test("a timer that fires late, as in a hidden tab, starts all due calls at once", async (t) => {
   const { time, calls } = await paused(t, 100, 3);
   time.pass(60_000);
   assert.equal(await state(calls[0]), "pending");
@@ -66,14 +66,14 @@ test("a timer that fires late, as in a hidden tab, lets everybody out at once", 
   await end(calls);
 });
 
-test("after a sleep of the machine the next command finds out what time it is", async (t) => {
+test("after the machine has slept, the next command uses the current time", async (t) => {
   const { time, gate, calls } = await paused(t, 100);
   time.pass(8 * 3_600_000);
   const fresh = gate.acquire(KEY);
   await end([...calls, fresh]);
 });
 
-test("a wait longer than a timer can hold is waited for in parts", async (t) => {
+test("a wait longer than a timer's maximum is split", async (t) => {
   const days = 40 * 86_400_000;
   const { time, calls } = await paused(t, days);
   assert.deepEqual(time.delays, [2 ** 31 - 1]);
@@ -85,7 +85,7 @@ test("a wait longer than a timer can hold is waited for in parts", async (t) => 
   assert.ok(time.delays.every((delay) => delay <= 2 ** 31 - 1));
 });
 
-test("a clock that runs backwards disturbs nothing", async (t) => {
+test("a clock that runs backwards has no effect", async (t) => {
   const { time, gate, calls } = await paused(t, 50);
   time.pass(-40);
   assert.equal(gate.tryAcquire(KEY), undefined);
@@ -93,7 +93,7 @@ test("a clock that runs backwards disturbs nothing", async (t) => {
   await end(calls);
 });
 
-test("a ramp opens slots as time passes", async (t) => {
+test("a ramp increases the limit over time", async (t) => {
   const time = clock(t);
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 10, rampMs: 1_000 });
@@ -111,7 +111,7 @@ test("a ramp opens slots as time passes", async (t) => {
   assert.equal(gate.snapshot(KEY).ramp, undefined);
 });
 
-test("the time that a program takes for itself is none of the provider's", async (t) => {
+test("synchronous work of the program does not count as latency of the provider", async (t) => {
   const time = clock(t);
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 16 });
@@ -128,7 +128,7 @@ test("the time that a program takes for itself is none of the provider's", async
   assert.equal(made, 200, "calls of 10 ms, 16 at once, whatever time it took to ask for them");
 });
 
-test("a command sees the calls that were made before it in the same turn", async () => {
+test("a command takes effect after the calls made before it in the same turn", async () => {
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 1 });
   const calls = [1, 2, 3].map(() => gate.run(KEY, () => {}));
@@ -140,7 +140,7 @@ test("a command sees the calls that were made before it in the same turn", async
   assert.equal((await Promise.allSettled(calls)).filter(({ status }) => status === "fulfilled").length, 1);
 });
 
-test("a signal that is aborted before its call has asked takes the call out", async () => {
+test("a signal aborted before its call has requested a permit removes the call", async () => {
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 1 });
   const controller = new AbortController();

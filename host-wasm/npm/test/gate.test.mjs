@@ -1,4 +1,4 @@
-// Permits: who gets one, when, and what becomes of it.
+// Permits: when they are granted, denied and released.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -9,7 +9,7 @@ import { clock, quiet, state } from "./lib/clock.mjs";
 
 const KEY = "provider/model";
 
-// AIMD, whose limit stands at the cap until a call is refused: what is tested here is the gate.
+// AIMD keeps its limit at the cap until a call is rate limited: these tests are about the gate.
 const gateOf = (maxParallel, limits = {}, options = {}) => {
   const gate = new RequestGate(options);
   gate.register(KEY, { maxParallel, algorithm: "aimd", ...limits });
@@ -18,7 +18,7 @@ const gateOf = (maxParallel, limits = {}, options = {}) => {
 
 const denied = (reason) => (error) => error instanceof DeniedError && error.reason === reason;
 
-test("a waiting call gets the slot that a finished one gives back", async () => {
+test("a waiting call gets the slot that a finished call releases", async () => {
   const gate = gateOf(1);
   const first = await gate.acquire(KEY);
   const second = gate.acquire(KEY);
@@ -30,7 +30,7 @@ test("a waiting call gets the slot that a finished one gives back", async () => 
   assert.equal(gate.snapshot(KEY).inFlight, 0);
 });
 
-test("calls go out in the order of asking, even within one turn", async () => {
+test("calls start in the order of requests, even within one turn", async () => {
   const gate = gateOf(1);
   const held = await gate.acquire(KEY);
   const order = [];
@@ -41,7 +41,7 @@ test("calls go out in the order of asking, even within one turn", async () => {
   assert.deepEqual(order, [1, 2, 3]);
 });
 
-test("a permit is given back by the end of a using block, and by nobody twice", async () => {
+test("the end of a using block releases a permit, and no permit is released twice", async () => {
   const gate = gateOf(1);
   const permit = await gate.acquire(KEY);
   permit[Symbol.dispose]();
@@ -51,7 +51,7 @@ test("a permit is given back by the end of a using block, and by nobody twice", 
   (await gate.acquire(KEY, { timeoutMs: 0 })).finish("success");
 });
 
-test("no slot within the time given is a denial that says so", async (t) => {
+test("a call without a slot within its timeout is denied with queue_timeout", async (t) => {
   const time = clock(t);
   const gate = gateOf(1);
   const held = await gate.acquire(KEY);
@@ -66,7 +66,7 @@ test("no slot within the time given is a denial that says so", async (t) => {
   held.finish("success");
 });
 
-test("the gate's own timeout holds for calls that name none", async (t) => {
+test("the gate's default timeout applies to calls without one", async (t) => {
   const time = clock(t);
   const gate = gateOf(1, {}, { defaultTimeoutMs: 100 });
   const held = await gate.acquire(KEY);
@@ -94,7 +94,7 @@ test("a call whose signal is aborted leaves the queue with the signal's reason",
   (await next).finish("success");
 });
 
-test("a signal that is aborted in the turn of the grant gives the slot back", async () => {
+test("a signal aborted in the turn of the grant releases the slot", async () => {
   const gate = gateOf(1);
   const held = await gate.acquire(KEY);
   const controller = new AbortController();
@@ -125,7 +125,7 @@ test("no listener is left on a signal, however its call ended", async (t) => {
   assert.equal(listeners, 0);
 });
 
-test("tryAcquire gives a permit at once or nothing, and why says what there is to wait for", () => {
+test("tryAcquire returns a permit or undefined, and why returns the reason", () => {
   const gate = gateOf(2, { initialLimit: 1 });
   assert.equal(gate.why(KEY), undefined);
   const permit = gate.tryAcquire(KEY);
@@ -143,14 +143,14 @@ test("tryAcquire gives a permit at once or nothing, and why says what there is t
   assert.throws(() => gate.tryAcquire(KEY), denied("shutdown"));
 });
 
-test("after a refusal nobody goes out before the provider said", async (t) => {
+test("after a rate limit no call starts before the Retry-After has passed", async (t) => {
   const time = clock(t);
   const gate = gateOf(4);
   const refused = await gate.acquire(KEY);
   refused.finish({ outcome: "rate_limited", retryAfterMs: 30_000 });
   assert.equal(gate.tryAcquire(KEY), undefined);
   assert.equal(gate.why(KEY).kind, "cooldown");
-  assert.equal(gate.why(KEY).text, "provider/model: a pause is in force for another 30.0 s");
+  assert.equal(gate.why(KEY).text, "provider/model: a cooldown is in force for another 30.0 s");
   const next = gate.acquire(KEY);
   await time.advance(29_999);
   assert.equal(await state(next), "pending");
@@ -159,7 +159,7 @@ test("after a refusal nobody goes out before the provider said", async (t) => {
   assert.equal(gate.snapshot(KEY).consecutiveRateLimits, 0);
 });
 
-test("a refusal lowers the limit, and successes raise it again", async () => {
+test("a rate limit decreases the limit, and successes increase it again", async () => {
   const gate = gateOf(8, { cooldownMs: 0.001, successesUntilIncrease: 2 });
   (await gate.acquire(KEY)).finish("rate_limited");
   assert.equal(gate.snapshot(KEY).currentLimit, 6);
@@ -168,7 +168,7 @@ test("a refusal lowers the limit, and successes raise it again", async () => {
   assert.equal(gate.snapshot(KEY).rateLimitCeiling, 8);
 });
 
-test("the limit is found by tide unless something else is asked for, and a setting of AIMD asks for AIMD", () => {
+test("the default algorithm is tide, and a setting of AIMD selects AIMD", () => {
   const limitOf = (limits, options) => {
     const gate = new RequestGate(options);
     gate.register(KEY, { maxParallel: 40, ...limits });
@@ -183,12 +183,12 @@ test("the limit is found by tide unless something else is asked for, and a setti
   assert.equal(limitOf({ algorithm: "tide" }, { decreaseFactor: 0.5 }), tide, "what a resource says holds for it");
   assert.throws(() => limitOf({ algorithm: "tide", decreaseFactor: 0.5 }), {
     name: "TypeError",
-    message: 'decreaseFactor is a setting of the algorithm "aimd", and algorithm is "tide"; settings of another stand in `algorithm`',
+    message: 'decreaseFactor is a setting of the algorithm "aimd", and algorithm is "tide"; settings of other algorithms belong in `algorithm`',
   });
   assert.throws(() => limitOf({ algorithm: { name: "tide" }, initialLimit: 3 }), TypeError);
 });
 
-test("a ramp holds any limit down until it is over", async (t) => {
+test("a ramp bounds the limit of every algorithm until it ends", async (t) => {
   const time = clock(t);
   const gate = new RequestGate();
   gate.register(KEY, { maxParallel: 9, rampMs: 8_000 });
@@ -200,7 +200,7 @@ test("a ramp holds any limit down until it is over", async (t) => {
   assert.deepEqual([gate.snapshot(KEY).currentLimit, gate.snapshot(KEY).ramp], [9, undefined]);
 });
 
-test("every algorithm decides by its own settings", () => {
+test("every algorithm uses its own settings", () => {
   const limitOf = (algorithm) => gateOf(40, { algorithm }).snapshot(KEY).currentLimit;
   assert.equal(limitOf("aimd"), 40);
   assert.equal(limitOf("tide"), 10);
@@ -209,7 +209,7 @@ test("every algorithm decides by its own settings", () => {
   assert.equal(limitOf({ name: "fixed", limit: 7 }), 7);
 });
 
-test("a budget lets no more out than it holds, and what was used takes the place of the estimate", async (t) => {
+test("a budget grants no more than it holds, and actual use replaces the estimate", async (t) => {
   const time = clock(t);
   const gate = gateOf(8, { budgets: [{ dimension: "total_tokens", limit: 6_000 }] });
   const estimate = { inputTokens: 3_000, outputTokens: 3_000 };
@@ -228,7 +228,7 @@ test("a budget lets no more out than it holds, and what was used takes the place
   (await second).finish("success");
 });
 
-test("tenants share by weight, those nobody named alike", async () => {
+test("tenants share by weight, and unregistered ones equally", async () => {
   const gate = gateOf(1);
   gate.tenant("people", 3);
   const held = await gate.acquire(KEY);
@@ -241,7 +241,7 @@ test("tenants share by weight, those nobody named alike", async () => {
   assert.ok(people >= 8 && people <= 10, `${people} of the first 12`);
 });
 
-test("tenants beyond the four thousandth share one turn", async () => {
+test("tenants beyond the four thousandth share one group", async () => {
   const gate = gateOf(1);
   for (let nth = 0; nth < 4_096; nth++) gate.tryAcquire(KEY, { tenant: `${nth}` }).finish("success");
   const held = await gate.acquire(KEY);
@@ -268,17 +268,17 @@ test("a key is a text, an object or a resource, and domains have limits of their
   permit.finish("success");
 });
 
-test("a key that nobody registered is refused by name, also if another gate knows it", async () => {
+test("an unregistered key is denied by name, even if another gate has it", async () => {
   const gate = gateOf(1);
   const stranger = new RequestGate();
   await assert.rejects(gate.acquire("provider/other"), { reason: "unregistered", key: "provider/other" });
   assert.throws(() => stranger.snapshot(gate.resources()[0]), denied("unregistered"));
   assert.throws(() => gate.why("nothing"), denied("unregistered"));
-  assert.throws(() => gate.register({ provider: "a/b", model: "m" }, { maxParallel: 1 }), /holds no "\/"/);
+  assert.throws(() => gate.register({ provider: "a/b", model: "m" }, { maxParallel: 1 }), /must not contain "\/"/);
   assert.throws(() => gate.register({ provider: "a", model: "" }, { maxParallel: 1 }), TypeError);
 });
 
-test("settings are checked by name, type and range, and a refused registration changes nothing", () => {
+test("settings are checked by name, type and range, and a rejected registration changes nothing", () => {
   const gate = gateOf(4);
   const refused = (limits, expected) =>
     assert.throws(() => gate.register(KEY, { maxParallel: 2, ...limits }), expected, JSON.stringify(limits));
@@ -303,7 +303,7 @@ test("settings are checked by name, type and range, and a refused registration c
   assert.throws(() => gate.tenant("x", -1), { message: "weight is -1; expected a number from 2^-20 to 2^20" });
 });
 
-test("options that make no sense are refused before anything is asked for", async () => {
+test("invalid options are rejected before a permit is requested", async () => {
   const gate = gateOf(1);
   for (const options of [{ timeoutMs: -1 }, { timeoutMs: NaN }, { timeoutMs: "1" }, { estimate: { inputTokens: 0.5 } }]) {
     await assert.rejects(gate.acquire(KEY, options), Error, JSON.stringify(options));
@@ -315,7 +315,7 @@ test("options that make no sense are refused before anything is asked for", asyn
   assert.equal(permit.finish("success"), true, "still open");
 });
 
-test("registering again changes the cap, for those who wait too", async () => {
+test("registering again changes the cap, also for waiting calls", async () => {
   const gate = gateOf(1);
   const held = await gate.acquire(KEY);
   const waiting = gate.acquire(KEY);
@@ -324,7 +324,7 @@ test("registering again changes the cap, for those who wait too", async () => {
   held.finish("success");
 });
 
-test("shutdown turns away whoever waits and asks; permits that are out stay valid", async () => {
+test("shutdown rejects waiting and later calls, and permits in use stay valid", async () => {
   const gate = gateOf(1);
   const held = await gate.acquire(KEY);
   const waiting = assert.rejects(gate.acquire(KEY), denied("shutdown"));
@@ -334,7 +334,7 @@ test("shutdown turns away whoever waits and asks; permits that are out stay vali
   assert.equal(held.finish("success"), true);
 });
 
-test("a freed gate turns waiting calls away and says of itself that it was freed", async () => {
+test("a freed gate rejects waiting calls, and its methods throw FreedError", async () => {
   const gate = gateOf(1);
   const held = await gate.acquire(KEY);
   const waiting = assert.rejects(gate.acquire(KEY), denied("shutdown"));
@@ -359,7 +359,7 @@ test("a freed gate turns waiting calls away and says of itself that it was freed
   assert.equal(held.finish("success"), true, "its permits outlive it");
 });
 
-test("gates do not disturb each other", async () => {
+test("gates are independent of each other", async () => {
   const [one, other] = [gateOf(1), gateOf(1)];
   const held = await one.acquire(KEY);
   const waiting = one.acquire(KEY);
@@ -371,7 +371,7 @@ test("gates do not disturb each other", async () => {
   assert.equal(one.snapshot(KEY).activeLeases, 0);
 });
 
-test("a signal that is none is refused, and the calls beside it go out", async () => {
+test("an invalid signal is rejected, and other calls start", async () => {
   const gate = gateOf(4);
   const wrong = [new AbortController(), {}, "soon", { aborted: false }, { aborted: 1, addEventListener() {} }];
   const before = gate.acquire(KEY);
@@ -383,7 +383,7 @@ test("a signal that is none is refused, and the calls beside it go out", async (
   assert.equal(gate.snapshot(KEY).inFlight, 0);
 });
 
-test("a call that cannot be told of its permit gives it back, and the others are told", async () => {
+test("a call whose notification throws releases its permit, and the others are notified", async () => {
   const gate = gateOf(4);
   const { signal } = new AbortController();
   signal.addEventListener = () => {
@@ -395,7 +395,7 @@ test("a call that cannot be told of its permit gives it back, and the others are
   assert.equal(gate.snapshot(KEY).inFlight, 0);
 });
 
-test("an option that no call has is refused by its name", async () => {
+test("an unknown option is rejected by its name", async () => {
   const gate = gateOf(1);
   await assert.rejects(gate.acquire(KEY, { timeout: 100 }), /no setting `timeout`.*timeoutMs/);
   await assert.rejects(gate.acquire(KEY, { callTimeoutMs: 100 }), TypeError);

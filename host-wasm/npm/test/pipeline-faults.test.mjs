@@ -1,4 +1,4 @@
-// Pipelines whose provider fails now and then, over real sockets: what a call means for the gate, it means for its task.
+// Pipelines whose provider fails, over real sockets: a call has the same outcome for the gate and for its task.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -63,7 +63,7 @@ for (const [what, bad] of [["is reset", reset], ["breaks off", breakOff]]) {
   });
 }
 
-test("a client of one's own that cannot connect says so by its error, wrapped or not", async (t) => {
+test("a custom client's connection error is recognized, wrapped or not", async (t) => {
   const own = (task, page) => task.run(async ({ signal }) => (await fetch(page, { signal })).text());
   const wrapping = (task, page) =>
     task.run(async ({ signal }) => {
@@ -89,7 +89,7 @@ test("a client of one's own that cannot connect says so by its error, wrapped or
   }
 });
 
-test("a request that has a body is sent whole each time", async (t) => {
+test("a request with a body is sent completely each time", async (t) => {
   const fill = async (task, page, n) => (await task.fetch(new Request(page, { method: "POST", body: `row ${n}` }))).text();
   const { report, seen } = await runThrough(t, { isBad: aWhile, bad: reset, fill });
   assert.deepEqual([report.rowsOut, report.columns.text.retryable], [ROWS, 0]);
@@ -97,7 +97,7 @@ test("a request that has a body is sent whole each time", async (t) => {
   assert.deepEqual(new Set(good), new Set(Array.from({ length: ROWS }, (_, n) => `row ${n}`)));
 });
 
-test("a body that is a stream is sent once, and what fails then is tried again by its task", async (t) => {
+test("a stream body is sent once, and its task is retried if that fails", async (t) => {
   const fill = async (task, page, n) => {
     const body = new Blob([`row ${n}`]).stream();
     return (await task.fetch(page, { method: "POST", body, duplex: "half" })).text();
@@ -109,7 +109,7 @@ test("a body that is a stream is sent once, and what fails then is tried again b
   }
 });
 
-test("an account without quota ends the run and costs no row; a gate that looks after health calls it no more", async (t) => {
+test("an account without quota ends the run and drops no row, and a gate with health stops calling it", async (t) => {
   const bad = (_, response) =>
     response.writeHead(429, { "content-type": "application/json" }).end('{"error":{"message":"No.","code":"insufficient_quota"}}');
   const refusalOf = (task, page, read) =>
@@ -133,13 +133,13 @@ test("an account without quota ends the run and costs no row; a gate that looks 
   }
 });
 
-test("a provider that never answers is given up by the time that a call may take, and is down", async (t) => {
+test("calls to a provider that never responds end at their timeout, and it is down", async (t) => {
   const fill = async (task, page) => (await task.fetch(page, {}, { callTimeoutMs: 1_000 })).text();
   const { report } = await runThrough(t, { isBad: aWhile, bad: () => {}, fill, options: { retries: 0 } });
   assert.deepEqual([report.rowsOut, report.dropped], [ROWS, []]);
 });
 
-test("an answer that cannot be parsed is made again", async (t) => {
+test("a task whose response cannot be parsed is retried", async (t) => {
   const fill = async (task, page, n) => {
     const text = await (await task.fetch(page)).text();
     return JSON.parse(n === 3 && task.attempt === 1 ? "<html>" : `{"length":${text.length}}`);
@@ -148,7 +148,7 @@ test("an answer that cannot be parsed is made again", async (t) => {
   assert.deepEqual([report.rowsOut, report.columns.text.retryable], [ROWS, 1]);
 });
 
-test("what `classify` says of an answer counts for its task, and a failure is told with its status", async (t) => {
+test("the outcome that `classify` returns applies to the task, and a failure is reported with its status", async (t) => {
   const calling = (task, page, n) =>
     task.run(() => n, { classify: () => (n === 7 && task.attempt === 1 ? "provider_failure" : undefined) });
   const first = await runThrough(t, { isBad: () => false, bad: reset, fill: calling, gateOptions: { health: false } });
@@ -169,7 +169,7 @@ test("what `classify` says of an answer counts for its task, and a failure is to
   assert.deepEqual(kinds[0], ["server_error", 502]);
 });
 
-test("a program's own mistake is no outage", async (t) => {
+test("an error of the program is not an outage", async (t) => {
   const fill = (task, page, n) => (n === 3 ? task.fetch("http//nowhere") : fetched(task, page));
   const { report } = await runThrough(t, { isBad: () => false, bad: reset, fill, options: { shutdownRate: null } });
   assert.deepEqual(report.dropped.map(({ reason, kind, rows }) => [reason, kind, rows]), [["failed", "other", 1]]);

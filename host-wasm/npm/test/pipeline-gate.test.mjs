@@ -35,7 +35,7 @@ function assertAtRest(gate, key = WRITER) {
   assert.deepEqual([inFlight, waiters, activeLeases], [0, 0, 0]);
 }
 
-test("calls go out within the limit, and each row is saved once", async () => {
+test("calls stay within the limit, and each row is saved once", async () => {
   const gate = gateOf(4);
   let [now, most] = [0, 0];
   const saved = [];
@@ -62,7 +62,7 @@ test("calls go out within the limit, and each row is saved once", async () => {
   assertAtRest(gate);
 });
 
-test("a task that waits for its call gives its worker slot to others", async () => {
+test("a task that waits for its call releases its worker slot", async () => {
   const gate = gateOf(1);
   const held = await gate.acquire(WRITER);
   const done = [];
@@ -72,7 +72,7 @@ test("a task that waits for its call gives its worker slot to others", async () 
     .start();
   const yielded = new Promise((resolve) => run.on("task_yielded", resolve));
   await yielded;
-  // The only slot is free for what calls nothing.
+  // The only slot is free for tasks without calls.
   await until(() => done.length, (rows) => rows === 2);
   assert.equal(run.progress().suspended, 2);
   held.finish("success");
@@ -80,7 +80,7 @@ test("a task that waits for its call gives its worker slot to others", async () 
   assertAtRest(gate);
 });
 
-test("after a 429 the task is tried again, not before the provider said, and no row is lost", async () => {
+test("after a 429 the task is retried after the Retry-After, and no row is lost", async () => {
   const refusedUntil = new Map();
   let refusals = 0;
   const server = createServer((request, response) => {
@@ -109,7 +109,7 @@ test("after a 429 the task is tried again, not before the provider said, and no 
   assertAtRest(gate);
 });
 
-test("an error that has a status is an answer, for the gate and for the task", async () => {
+test("an error with a status counts as a response, for the gate and for the task", async () => {
   const gate = gateOf(8);
   const failing = (status, headers) => Object.assign(new Error(`HTTP ${status}`), { status, headers });
   const report = await new Pipeline({ rows: 4, seed: (n) => ({ n }), gate, shutdownRate: null })
@@ -133,7 +133,7 @@ test("an error that has a status is an answer, for the gate and for the task", a
   assertAtRest(gate);
 });
 
-test("two pipelines and a caller beside them share one gate fairly", async () => {
+test("two pipelines and another caller share one gate fairly", async () => {
   const gate = gateOf(2);
   const order = [];
   const through = (name) =>
@@ -165,7 +165,7 @@ test("two pipelines and a caller beside them share one gate fairly", async () =>
   assertAtRest(gate);
 });
 
-test("what is thrown in a call, and a permit that nobody finishes, never wedge the gate", async () => {
+test("errors thrown in a call and unfinished permits never block the gate", async () => {
   const gate = gateOf(1);
   const report = await new Pipeline({ rows: 6, seed: (n) => ({ n }), gate, shutdownRate: null })
     .column("answer", {
@@ -188,7 +188,7 @@ test("what is thrown in a call, and a permit that nobody finishes, never wedge t
   assertAtRest(gate);
 });
 
-test("cancelling takes waiting calls out of the gate's queue and aborts those that are out", async () => {
+test("cancelling removes waiting calls from the gate's queue and aborts those in flight", async () => {
   const gate = gateOf(2);
   let aborted = 0;
   const run = new Pipeline({ rows: 20, gate })
@@ -213,7 +213,7 @@ test("cancelling takes waiting calls out of the gate's queue and aborts those th
   assertAtRest(gate);
 });
 
-test("a wait that ends in a denial is tried again; a gate that is shut ends the run", async () => {
+test("a task whose call is denied is retried, and a gate that is shut down ends the run", async () => {
   const gate = gateOf(1);
   const held = await gate.acquire(WRITER);
   const pipeline = new Pipeline({ rows: 2, gate, retryFloorMs: 5 }).column("answer", {
@@ -231,13 +231,13 @@ test("a wait that ends in a denial is tried again; a gate that is shut ends the 
   assert.equal(report.rowsDropped + report.rowsNotStarted, 2);
 });
 
-test("calls that cannot work are refused by their names", async () => {
+test("invalid calls are rejected by name", async () => {
   const gate = gateOf(1);
   const calling = (calls, fill = () => 1) => new Pipeline({ rows: 1, gate }).column("answer", { calls, fill });
-  assert.throws(() => calling("provider/reader").start(), /provider\/reader.*never registered/);
-  assert.throws(() => calling("nonsense").start(), /nonsense.*never registered/);
+  assert.throws(() => calling("provider/reader").start(), /provider\/reader.*not registered/);
+  assert.throws(() => calling("nonsense").start(), /nonsense.*not registered/);
   const silent = await calling(undefined, (_, task) => task.run(() => 1)).run();
-  assert.match(silent.dropped[0].messages[0], /`answer` does not say what it `calls`/);
+  assert.match(silent.dropped[0].messages[0], /`answer` has no `calls`/);
   const other = await calling(undefined, (_, task) => task.run(() => 1, { key: WRITER })).run();
   assert.equal(other.rowsOut, 1);
 });
@@ -252,7 +252,7 @@ test("10 000 rows of calls leave nothing behind", async () => {
   assertAtRest(gate);
 });
 
-test("a task's fetch heeds the signal of its request", async (t) => {
+test("a task's fetch respects the signal of its request", async (t) => {
   const base = await silentServer(t);
   const gate = gateOf(1);
   const reason = new Error("no longer needed");
@@ -273,7 +273,7 @@ test("a task's fetch heeds the signal of its request", async (t) => {
   assertAtRest(gate);
 });
 
-test("a task that meets a freed gate is lost, as with one that is shut, and no row counts as failed", async () => {
+test("a task of a freed gate is cancelled, as after shutdown, and no row counts as failed", async () => {
   const gate = gateOf(1);
   const pipeline = new Pipeline({ rows: 2, gate }).column("answer", {
     calls: WRITER,
@@ -287,7 +287,7 @@ test("a task that meets a freed gate is lost, as with one that is shut, and no r
   assert.deepEqual(report.dropped.filter(({ reason }) => reason === "failed"), []);
 });
 
-test("a returned answer that is not ok is let go of", async () => {
+test("the body of a returned error response is cancelled", async () => {
   const gate = gateOf(1);
   let isCancelled = false;
   const failing = () => {
@@ -301,7 +301,7 @@ test("a returned answer that is not ok is let go of", async () => {
   assert.equal(isCancelled, true);
 });
 
-test("the signal of a task's call is that of the task, and no other is taken", async () => {
+test("a task's call uses the signal of the task, and rejects another one", async () => {
   const gate = gateOf(1);
   const report = await new Pipeline({ rows: 1, gate, shutdownRate: null })
     .column("answer", { calls: WRITER, fill: (_, task) => task.run(() => 1, { signal: AbortSignal.abort() }) })

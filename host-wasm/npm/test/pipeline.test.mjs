@@ -50,7 +50,7 @@ test("seeds come from arrays and other iterables, and are not changed", async ()
   assert.deepEqual(seeds, [{ word: "tide" }, { word: "gate" }]);
 });
 
-test("no row at all is a run that completes at once", async () => {
+test("a run without rows completes at once", async () => {
   const report = await doubling(0).run();
   assert.deepEqual([report.stop.reason, report.rows, report.rowGroups], ["completed", 0, 0]);
 });
@@ -75,7 +75,7 @@ test("whole row groups, rows from scratch and several columns of one task", asyn
   assert.deepEqual(saved, expected);
 });
 
-test("a task for a row group is given the rows that are left, the skipped ones among them", async () => {
+test("a task for a row group receives the remaining rows, including skipped ones", async () => {
   const seen = [];
   const report = await new Pipeline({ rows: 6, seed: (n) => ({ n }), shutdownRate: null })
     .column("odd", { when: ({ n }) => n % 2 === 1, fill: ({ n }) => n })
@@ -123,7 +123,7 @@ test("an ordered column runs one row after the other", async () => {
   );
 });
 
-test("what is thrown is an outcome: tried again, dropped with its words, or told as a bug", async () => {
+test("a thrown error determines the outcome: retried, dropped with its message, or reported as a bug", async () => {
   const tries = {};
   const report = await new Pipeline({ rows: 8, seed: (n) => ({ n }), shutdownRate: null, retries: 1 })
     .column("value", {
@@ -154,7 +154,7 @@ test("what is thrown is an outcome: tried again, dropped with its words, or told
   ]);
 });
 
-test("a bug stops the run, and the report says which", async () => {
+test("a bug stops the run, and the report has its message", async () => {
   const throwing = () => {
     throw new Fatal("this cannot be");
   };
@@ -162,7 +162,7 @@ test("a bug stops the run, and the report says which", async () => {
   assert.deepEqual(report.stop, { reason: "fatal", rowGroup: 0, column: "worse", why: "this cannot be" });
 });
 
-test("classify comes before the rules, and what it throws is a bug", async () => {
+test("classify applies before the rules, and an error that it throws is a bug", async () => {
   const failing = (classify) =>
     new Pipeline({ rows: 1, classify, shutdownRate: null })
       .column("value", {
@@ -192,7 +192,7 @@ test("a save that fails stops the run, and its rows are unmade", async () => {
   assert.deepEqual([report.rowsUnmade, report.dropped], [10, []]);
 });
 
-test("hooks leave rows out and change what is saved; one that fails stops the run", async () => {
+test("hooks leave rows out and change saved rows, and a hook that fails stops the run", async () => {
   const saved = [];
   const made = [];
   const pipeline = new Pipeline({ rows: 4, rowGroupSize: 4 })
@@ -217,7 +217,7 @@ test("hooks leave rows out and change what is saved; one that fails stops the ru
   assert.match(failed.stop.why, /row 4.*0 to 3/);
 });
 
-test("cancel aborts tasks under way and keeps complete row groups", async () => {
+test("cancel aborts running tasks and keeps complete row groups", async () => {
   let [hung, aborted] = [0, 0];
   const controller = new AbortController();
   const hanging = (task) =>
@@ -239,7 +239,7 @@ test("cancel aborts tasks under way and keeps complete row groups", async () => 
   assert.equal((await pipeline.start({ signal: AbortSignal.abort() }).report).stop.reason, "cancelled");
 });
 
-test("a task that ignores its signal keeps nobody waiting, and its answer is nobody's", async () => {
+test("the run does not wait for a task that ignores its signal, and ignores its result", async () => {
   const [began, held] = [gate(), gate()];
   const fill = () => {
     began.open();
@@ -253,7 +253,7 @@ test("a task that ignores its signal keeps nobody waiting, and its answer is nob
   await quiet();
 });
 
-test("winding down finishes the row groups in work and begins no more", async () => {
+test("winding down finishes the active row groups and starts no more", async () => {
   const saved = [];
   const held = gate();
   let began = 0;
@@ -273,7 +273,7 @@ test("winding down finishes the row groups in work and begins no more", async ()
   assert.deepEqual(sorted(saved), [0, 1]);
 });
 
-test("a run goes on where an earlier one ended", async () => {
+test("a run continues where an earlier one ended", async () => {
   const saved = [];
   const report = await doubling(50, { rowGroupSize: 10, doneRowGroups: [0, 3] })
     .save((_, group) => saved.push(group.rowGroup))
@@ -282,7 +282,7 @@ test("a run goes on where an earlier one ended", async () => {
   assert.deepEqual([report.rowsResumed, report.rowsOut], [20, 30]);
 });
 
-test("a drained run saves complete rows, and another makes those that are missing", async () => {
+test("a drained run saves complete rows, and a later run completes the missing ones", async () => {
   const made = [];
   const options = { rowGroupSize: 4, rowGroups: 1 };
   const groups = [];
@@ -311,7 +311,7 @@ test("a drained run saves complete rows, and another makes those that are missin
   assert.deepEqual(sorted(made), [0, 1, 2, 3, 4, 5, 6, 7]);
 });
 
-test("callbacks may cancel, ask, subscribe and start other runs at any moment", async () => {
+test("callbacks may cancel, call why, subscribe and start other runs at any time", async () => {
   const inner = [];
   const run = doubling(40, { rowGroupSize: 4 })
     .column("nested", {
@@ -340,7 +340,7 @@ test("callbacks may cancel, ask, subscribe and start other runs at any moment", 
   assert.equal(run.progress().finished, true);
 });
 
-test("events are told as typed objects, in order, to those who ask for their kind", async () => {
+test("listeners receive the events of their kinds in order, as typed objects", async () => {
   const failing = ({ n }) => {
     if (n === 1) throw new Drop("template");
   };
@@ -364,7 +364,7 @@ test("events are told as typed objects, in order, to those who ask for their kin
   assert.throws(() => run.on("no_such_kind", () => {}), /no_such_kind/);
 });
 
-test("a listener that throws disturbs nobody", async (t) => {
+test("a listener that throws does not affect other listeners or the run", async (t) => {
   const told = t.mock.method(console, "error", () => {});
   const run = doubling(5).start();
   run.on("task_completed", () => {
@@ -374,7 +374,7 @@ test("a listener that throws disturbs nobody", async (t) => {
   assert.equal(told.mock.callCount(), 1);
 });
 
-test("why says in words what a task and what empty slots wait for", async () => {
+test("why returns in words what a task and idle slots wait for", async () => {
   let release;
   const held = new Promise((resolve) => {
     release = resolve;
@@ -392,7 +392,7 @@ test("why says in words what a task and what empty slots wait for", async () => 
   await run.report;
 });
 
-test("resources and groups bound what runs at once", async () => {
+test("resources and groups bound how many tasks run at once", async () => {
   let [now, most] = [0, 0];
   await new Pipeline({ rows: 50, resources: { disk: 2 } })
     .column("io", {
@@ -440,7 +440,7 @@ test("events have columns by name, milliseconds, and one shape for each reason",
   assert.deepEqual(facts("retryable_failures", "failure", "status", "total")[0], { failure: "rate_limited", status: 429, total: 1 });
 });
 
-test("settings and columns that cannot work are refused by their names", () => {
+test("invalid settings and columns are rejected by name", () => {
   const refused = (options, message) => assert.throws(() => doubling(1, options).start(), message);
   refused({ rowGroupSize: 0 }, /`rowGroupSize` is 0; expected 1 to 16777215/);
   refused({ shutdownRate: 0 }, /`shutdownRate` is 0; expected above 0 and at most 1/);
@@ -478,7 +478,7 @@ test("adaptive row groups and both policies run to the end", async () => {
   }
 });
 
-test("free cancels, the report still comes, and the handle says that it was freed", async () => {
+test("free cancels the run, its report still resolves, and the handle throws FreedError", async () => {
   const run = new Pipeline({ rows: 5 })
     .column("value", { fill: () => sleep(1000, undefined, { ref: false }) })
     .start();
@@ -490,7 +490,7 @@ test("free cancels, the report still comes, and the handle says that it was free
   if (Symbol.dispose) doubling(1).start()[Symbol.dispose]();
 });
 
-test("the memory of 100 000 rows is bounded by the row groups in work", async () => {
+test("the memory of 100 000 rows is bounded by the active row groups", async () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc");
   let most = 0;
@@ -535,7 +535,7 @@ test("runs that are over and forgotten leave nothing behind, freed or not", asyn
   );
 });
 
-test("an error that cannot be read stops the run with words", { timeout: PATIENCE_MS }, async () => {
+test("an error without a readable message stops the run with a message", { timeout: PATIENCE_MS }, async () => {
   const filling = (error) =>
     new Pipeline({ rows: 1, shutdownRate: null }).column("value", { fill: () => Promise.reject(error) }).run();
   const headers = {
@@ -545,13 +545,13 @@ test("an error that cannot be read stops the run with words", { timeout: PATIENC
   };
   const unread = await filling(Object.assign(new Error("odd"), { status: 500, headers }));
   assert.equal(unread.stop.reason, "fatal");
-  assert.match(unread.stop.why, /cannot be read: no headers/);
+  assert.match(unread.stop.why, /without a readable message: no headers/);
   const nameless = { get name() { throw new Error("no name"); } };
   assert.equal((await filling(nameless)).rowsDropped, 1);
   assert.equal((await filling(new Retry("timeout", { afterMs: 1n }))).rowsDropped, 1);
 });
 
-test("a save or a hook that throws an error without words has failed all the same", { timeout: PATIENCE_MS }, async () => {
+test("a save or a hook that throws an error without a message has failed", { timeout: PATIENCE_MS }, async () => {
   const wordless = (message) => Object.defineProperty(new Error(), "message", { value: message });
   const throwing = (error) => () => {
     throw error;

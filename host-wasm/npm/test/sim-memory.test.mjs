@@ -1,4 +1,4 @@
-// Memory of modules that take long texts: as much as the longest takes, and not as all of them together.
+// Memory of modules that receive long strings: bounded by the longest, not by their sum.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -8,7 +8,7 @@ const MIB = 1 << 20;
 /** The memory of a wasm module counts as external, with all that it ever grew to. */
 const external = () => process.memoryUsage().external;
 
-test("texts that grow from call to call take no more memory than the longest of them needs", () => {
+test("strings that grow from call to call take no more memory than the longest one needs", () => {
   const longest = 8 * MIB;
   const before = external();
   for (let length = 0.1 * MIB; length <= longest; length += 0.05 * MIB) {
@@ -18,7 +18,7 @@ test("texts that grow from call to call take no more memory than the longest of 
   assert.ok(grown > longest && grown < 3 * longest, `${grown / MIB} MiB`);
 });
 
-test("runs that are let go of leave their memory to longer ones", () => {
+test("memory of dropped runs is reused by longer ones", () => {
   const wide = scenario("row-scale/rows-1024");
   const run = (rows) => {
     const simulation = new Simulation({ ...wide, rows, row_groups: 8, row_group_size: rows / 8 });
@@ -29,6 +29,6 @@ test("runs that are let go of leave their memory to longer ones", () => {
   run(8 * 4096);
   const before = external();
   for (let rows = 8 * 512; rows <= 8 * 4096; rows += 8 * 64) run(rows);
-  // Together these runs take hundreds of MiB; what one leaves is used by the next.
+  // Together these runs take hundreds of MiB; each reuses the memory of the one before.
   assert.ok(external() - before < 16 * MIB, `${(external() - before) / MIB} MiB`);
 });

@@ -1,4 +1,4 @@
-// Runs in virtual time: the same decisions as native ones, and reports that say what happened.
+// Runs in virtual time: the same decisions as native runs, and their reports.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -26,7 +26,7 @@ function finish(run) {
   return run;
 }
 
-test("every scenario of every suite decides as it does natively", () => {
+test("every scenario of every suite makes the same decisions as natively", () => {
   const lines = native().map((line) => line.split(" "));
   assert.deepEqual(new Set(lines.map(([name]) => name)), new Set(scenarios().map(({ name }) => name)));
   for (const [name, seed, digest] of lines) {
@@ -35,7 +35,7 @@ test("every scenario of every suite decides as it does natively", () => {
   }
 });
 
-test("so does every run in whose midst somebody changes things", () => {
+test("a run with interventions makes the same decisions as natively", () => {
   const lines = native("changed").map((line) => line.split(" "));
   assert.ok(lines.length > 5);
   for (const [name, seed, digest, changes] of lines) {
@@ -50,7 +50,7 @@ test("so does every run in whose midst somebody changes things", () => {
   }
 });
 
-test("every scenario is what it is natively, to the last letter", () => {
+test("every scenario equals the native one", () => {
   const lines = native("scenarios").map((line) => JSON.parse(line));
   assert.deepEqual(lines.map(({ name, title, description }) => ({ name, title, description })), scenarios().map(({ suite, ...info }) => info));
   for (const line of lines) {
@@ -58,7 +58,7 @@ test("every scenario is what it is natively, to the last letter", () => {
   }
 });
 
-test("what is done to a scenario or to the list stays with whoever did it", () => {
+test("changes to a returned scenario or list do not affect later calls", () => {
   const [one] = scenarios();
   scenario(one.name).columns.length = 0;
   const { name } = one;
@@ -67,7 +67,7 @@ test("what is done to a scenario or to the list stays with whoever did it", () =
   assert.equal(scenarios()[0].name, name);
 });
 
-test("a scenario of one's own is an object with the fields that have no default", () => {
+test("a custom scenario needs only the fields without defaults", () => {
   const own = {
     name: "own",
     title: "Mine",
@@ -89,7 +89,7 @@ test("a scenario of one's own is an object with the fields that have no default"
   assert.equal(figures.requests[0].busy_slot_ns, 20 * 50e6);
 });
 
-test("what is wrong with a scenario is told with its path", () => {
+test("the error of an invalid scenario has the path of the field", () => {
   const wrong = scenario("tide");
   wrong.models[0].provider.capacity = { shape: "constant", slots: "many" };
   assert.throws(() => simulate(wrong), /models\[0\]\.provider\.capacity.*invalid type: string "many", expected u32/);
@@ -102,7 +102,7 @@ test("what is wrong with a scenario is told with its path", () => {
   assert.throws(() => simulate("tide", -1), /the seed must be a whole number/);
 });
 
-test("a run in parts shows its figures, and why something waits, on its way", () => {
+test("a run in parts reports its figures and why something waits", () => {
   const run = new Simulation("two-harbours");
   while (!run.advanceTo(3_000, 50));
   const { providers, columns, running, finished } = run.sample();

@@ -1,6 +1,6 @@
-//! What the modules that simulate have in common: scenarios from JavaScript, and a run that is worked on in slices.
+//! The common parts of the simulating modules: scenarios from JavaScript, and runs in slices.
 //!
-//! The scenarios that have names are not in here: JavaScript has them as data, which `tidegate-wasm-build` writes.
+//! Built-in scenarios are not included: JavaScript has them as data, which `tidegate-wasm-build` writes.
 
 #[cfg(any(feature = "playground", feature = "sim"))]
 mod run;
@@ -23,7 +23,8 @@ const REPORT: &'static str = include_str!("report.d.ts");
 #[wasm_bindgen(typescript_custom_section)]
 const WHY: &'static str = include_str!("why.d.ts");
 
-/// A scenario with every field: those that were left out have their defaults. Throws for an object that is no scenario.
+/// Returns a scenario with every field set, missing ones to their defaults. Throws for an object that is not
+/// a scenario.
 #[cfg(any(feature = "playground", feature = "sim"))]
 #[wasm_bindgen(js_name = completeScenario, unchecked_return_type = "Scenario")]
 pub fn complete_scenario(

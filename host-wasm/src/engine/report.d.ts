@@ -10,10 +10,10 @@ export type StopReason =
   | { reason: "fatal"; column: number; row_group: number; cause: string }
   | { reason: "stuck"; why: string };
 
-/** A failure that may pass. */
+/** A retryable failure. */
 export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout" | "unreadable_answer";
 
-/** A failure that the same work would meet again. */
+/** A final failure: the same task would fail again. */
 export type FailureKind =
   | "request"
   | "authentication"
@@ -25,10 +25,10 @@ export type FailureKind =
   | "content_filtered"
   | "refused";
 
-/** Why a row was given up. */
+/** Why a row was dropped. */
 export type DropReason = { failed: FailureKind } | { retries_exhausted: RetryKind } | "worker_lost" | "pre_batch";
 
-/** What became of the tasks of one column. A task counts once for each time a worker had it. */
+/** The counts of the tasks of one column. A task counts once for each time a worker had it. */
 export interface TaskCounts {
   spawned: number;
   succeeded: number;
@@ -43,7 +43,10 @@ export interface TaskCounts {
   skipped_with_upstream: number;
 }
 
-/** What a run did: `rows = rows_resumed + rows_in + rows_not_started`, and `rows_in = rows_out + rows_dropped + rows_unmade`. */
+/**
+ * The results of a run: `rows = rows_resumed + rows_in + rows_not_started`, and `rows_in = rows_out +
+ * rows_dropped + rows_unmade`.
+ */
 export interface RunReport {
   stop: StopReason;
   rows: number;
@@ -51,7 +54,7 @@ export interface RunReport {
   rows_in: number;
   rows_out: number;
   rows_dropped: number;
-  /** Rows that were begun, and neither saved nor given up, because the run stopped. */
+  /** Rows that were started and neither saved nor dropped, because the run stopped. */
   rows_unmade: number;
   rows_not_started: number;
   /** Dropped rows by column and reason. */
@@ -63,11 +66,11 @@ export interface RunReport {
   ended: Nanos;
 }
 
-/** What a run did, up to its end or up to now. */
+/** The results of a run, at its end or so far. */
 export interface RunSoFar extends Omit<RunReport, "stop"> {
-  /** Why it ended; null: it goes on. */
+  /** Why it ended; null while it runs. */
   stop: StopReason | null;
-  /** When it ended; of one that goes on, now. */
+  /** When it ended; the present time while it runs. */
   ended: Nanos;
 }
 
@@ -92,7 +95,7 @@ export type IdleCause =
   | "task_slots"
   | "request_turn";
 
-/** What one resource was doing, in slot-nanoseconds: exact up to 2^53, to 16 digits above. */
+/** The use of one resource, in slot-nanoseconds: exact up to 2^53, to 16 digits above. */
 export interface ResourceFigures {
   name: string;
   /** Its limit at the end: for a request resource the effective maximum. */
@@ -102,9 +105,9 @@ export interface ResourceFigures {
   idle_slot_ns: number;
   /** Slots in use above the limit. */
   overhang_slot_ns: number;
-  /** Free while something queued wanted the resource. */
+  /** Idle while a queued task or call required the resource. */
   starved_slot_ns: number;
-  /** Free while nothing did. */
+  /** Idle while none did. */
   frontier_slot_ns: number;
   /** The integral of (slots in use)^2. */
   busy_squared_slot_ns: number;
@@ -126,10 +129,10 @@ export interface Distribution {
   max_ns: Nanos;
 }
 
-/** Where the capacity of a run went. */
+/** How the capacity of a run was used. */
 export interface RunFigures {
   span_ns: Nanos;
-  /** How it ended; null: it goes on. */
+  /** How it ended; null while it runs. */
   stop: StopReason["reason"] | null;
   /** The resources of the task stage: `submission`, then the others in their order. */
   tasks: ResourceFigures[];
@@ -150,7 +153,7 @@ export interface RunFigures {
   missing_events: number;
 }
 
-/** What a simulated run came to: the JSON of `tidegate simulate --json`. */
+/** The results of a simulated run: the JSON of `tidegate simulate --json`. */
 export interface Report {
   /** The version of this object. */
   schema: number;
@@ -161,16 +164,16 @@ export interface Report {
   seed: number;
   /** A hash over every decision, in 16 hexadecimal digits. */
   digest: string;
-  /** The law that was broken first, if one was: a defect of the scheduler. */
+  /** The first violated invariant, if any: a defect of the scheduler. */
   violation: string | null;
-  /** The last things seen before that, the oldest first. */
+  /** The last events before the violation, the oldest first. */
   led_to_it: string[];
-  /** What the run did. */
+  /** The results of the run. */
   run: RunSoFar;
   /** The least time that any scheduler needs for the scenario. */
   lower_bound_ns: Nanos;
   lower_bound_set_by: string;
-  /** What each provider said. */
+  /** The responses of each provider. */
   providers: { model: string; accepted: number; refused: number; limit: number }[];
   figures: RunFigures;
 }

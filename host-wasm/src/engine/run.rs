@@ -1,4 +1,4 @@
-//! One run of a scenario, worked on in slices.
+//! A run of a scenario, processed in slices.
 
 use tidegate_core::sim::report::Report;
 use tidegate_core::sim::scenario::{Intervention, Scenario};
@@ -9,24 +9,25 @@ use wasm_bindgen::prelude::*;
 use crate::convert::{MAX_SAFE_INTEGER, instant, whole};
 use crate::json::from_js;
 
-/// A world, and what it was made of.
+/// A world, and its scenario and changes.
 pub(crate) struct Run {
     pub(crate) world: World,
     pub(crate) scenario: Scenario,
     pub(crate) seed: u64,
-    /// How far it has come, before it was taken back too: changes up to there that are to come belong to that other branch.
+    /// How far the run had come, also before it went back: changes up to that time that lie ahead belong to
+    /// the old branch.
     reached: Instant,
 }
 
 impl Run {
-    /// The run at its start, accounted for.
+    /// Creates the run at its start.
     pub(crate) fn new(scenario: Scenario, seed: f64) -> Result<Self, JsError> {
         let seed = whole("the seed", seed, MAX_SAFE_INTEGER)?;
         let world = begin(&scenario, seed)?;
         Ok(Self { world, scenario, seed, reached: Instant::ZERO })
     }
 
-    /// The same run from its start, with everything that was changed.
+    /// Restarts the run, with all changes.
     #[cfg(feature = "playground")]
     pub(crate) fn restart(&mut self) -> Result<(), JsError> {
         self.reached = self.reached.max(self.world.now());
@@ -34,7 +35,7 @@ impl Run {
         Ok(())
     }
 
-    /// Says how far the run, made anew, had come before: anywhere, if that is not known.
+    /// Sets how far the restarted run had come before; without a known value, arbitrarily far.
     #[cfg(feature = "playground")]
     pub(crate) fn had_reached(&mut self, virtual_ms: Option<f64>) -> Result<(), JsError> {
         let reached = virtual_ms.map_or(Ok(Instant::from_nanos(u64::MAX)), |ms| instant("virtual time", ms))?;
@@ -42,8 +43,9 @@ impl Run {
         Ok(())
     }
 
-    /// Works up to `virtual_ms`, or until `max_events` events have happened, or to the end, whichever comes first, and
-    /// calls `look` after each. Answers whether it is done: false means that events at or before that are still to come.
+    /// Runs to `virtual_ms`, or until `max_events` events have happened, or to the end, whichever comes
+    /// first, and calls `look` after each event. Returns whether it is done: false means that events at or
+    /// before that time are still to come.
     pub(crate) fn advance_to(
         &mut self,
         virtual_ms: f64,
@@ -74,8 +76,8 @@ impl Run {
         self.world.next_event_at().is_some_and(|at| at <= target)
     }
 
-    /// Changes something from the nanosecond after now on. Where the run was taken back, what was to come up to where it had
-    /// been is dropped.
+    /// Applies a change one nanosecond from now. In a run that went back, later changes up to where it had
+    /// come are dropped.
     pub(crate) fn change(&mut self, what: &JsValue) -> Result<(), JsError> {
         let what: Intervention = from_js("a change", what)?;
         self.world.branch(what, self.reached.max(self.world.now()))?;

@@ -3,33 +3,33 @@ export interface ProviderSample {
   name: string;
   /** Calls that admission allows at once. */
   limit: number;
-  /** The most that the limit may come to. */
+  /** The maximum of the limit. */
   effective_max: number;
-  /** What decides the limit. */
+  /** The algorithm that sets the limit. */
   algorithm: LimitChoice["name"];
-  /** The limit that the first cut found too high; 0 before any. */
+  /** The limit at which the first decrease happened; 0 before any. */
   rate_limit_ceiling: number;
-  /** The start-up ramp that runs: the limit it climbs to, and when it is there (null until the first request). */
+  /** The start-up ramp in progress: its target limit and its end (null until the first request). */
   ramp: { target: number; ends: Nanos | null } | null;
-  /** Calls that are out. */
+  /** Calls in flight. */
   in_flight: number;
   /** Calls that wait for admission. */
   waiting: number;
-  /** Those of `waiting` whose workers hold nothing meanwhile. */
+  /** Those of `waiting` whose workers hold no resources while they wait. */
   yielded: number;
-  /** Calls that the provider would truly bear at once. */
+  /** The provider's true capacity of concurrent calls. */
   capacity: number;
   /** Whether that was set while the run went on. */
   changed: boolean;
-  /** Calls the provider took, since the start. */
+  /** Calls the provider accepted, since the start. */
   accepted: number;
   /** Calls the provider answered with 429, since the start. */
   refused: number;
   /** When the running cooldown ends. */
   cooldown_until: Nanos | null;
-  /** When a burst of 429 that somebody called for ends. */
+  /** When a requested burst of 429 ends. */
   refusing_until: Nanos | null;
-  /** When a slow patch that somebody called for ends. */
+  /** When a requested slow phase ends. */
   slow_until: Nanos | null;
   /** How many times as long calls take in it; 1 outside of one. */
   slow_factor: number;
@@ -38,8 +38,8 @@ export interface ProviderSample {
 }
 
 /**
- * Integrals over virtual time, in slot-nanoseconds: exact up to 2^53, to 16 digits above. Idle time is starved while a call
- * waits, else there was no demand.
+ * Integrals over virtual time, in slot-nanoseconds: exact up to 2^53, to 16 digits above. Idle time is
+ * starved while a call waits, else there was no demand.
  */
 export interface IdleFigures {
   busy_slot_ns: number;
@@ -52,13 +52,13 @@ export interface IdleFigures {
 export interface ColumnSample {
   /** Ready, without a worker. */
   ready: number;
-  /** Their call is out. */
+  /** Their call is in flight. */
   calling: number;
   /** They have a worker and wait for a call. */
   waiting: number;
   /** Those of `waiting` that hold nothing meanwhile. */
   yielded: number;
-  /** At their local work. */
+  /** In local work. */
   local: number;
   /** Ended well, since the start. */
   done: number;
@@ -76,9 +76,9 @@ export interface GroupSample {
   queued: number;
   /** Tasks that have a worker. */
   running: number;
-  /** Workers it may have while others press; null: unbounded. */
+  /** Workers it may have while other groups have ready tasks; null: unbounded. */
   limit: number | null;
-  /** What it owes. */
+  /** Its borrowing debt. */
   debt: number;
 }
 
@@ -87,11 +87,11 @@ export interface SlotSample {
   name: string;
   used: number;
   limit: number;
-  /** Queued tasks that want it. */
+  /** Queued tasks that require it. */
   demand: number;
 }
 
-/** Why the control loop does not want more row groups in work. */
+/** Why the control loop does not start more row groups. */
 export type RowGroupBlock =
   | "no_pending_row_groups"
   | "max_admitted_rows"
@@ -107,13 +107,13 @@ export type RowGroupBlock =
 export interface RowGroupsSample {
   /** In work. */
   open: number;
-  /** How many the run wants to have in work. */
+  /** The target number of active row groups. */
   target: number;
   /** Saved. */
   done: number;
   /** Of the whole run. */
   total: number;
-  /** Why it does not want more, if a control loop chooses. */
+  /** Why the target does not grow, if a control loop sets it. */
   block: RowGroupBlock | null;
 }
 

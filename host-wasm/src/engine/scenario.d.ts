@@ -4,7 +4,7 @@ export type Millis = number;
 /** Nanoseconds of virtual time, a whole number: an instant counts from the start of the run. */
 export type Nanos = number;
 
-/** A run to simulate. Only the fields without `?` have to be written; an unknown one is refused. */
+/** A run to simulate. Only the fields without `?` are required; an unknown field is an error. */
 export interface Scenario {
   /** Short name, as in a command line. */
   name: string;
@@ -12,7 +12,7 @@ export interface Scenario {
   title: string;
   /** What it shows, in a sentence or two. */
   description: string;
-  /** Rows to make. */
+  /** The number of rows. */
   rows: number;
   /** Rows in a row group. */
   row_group_size: number;
@@ -32,25 +32,27 @@ export interface Scenario {
   adaptive?: AdaptiveRowGroups | null;
   /** Whether tasks that would only wait for a model are passed over while others could call at once [yes]. */
   advisory?: boolean;
-  /** Whether a worker that waits for a model gives back meanwhile what it holds [yes]. */
+  /** Whether a worker that waits for a model releases its task resources [yes]. */
   yields?: boolean;
-  /** How often a task that failed for now is tried again, after 1, 2, 4, ... s, 0 to 255 [3]. */
+  /** How often a task with a retryable failure is retried, after 1, 2, 4, ... s, 0 to 255 [3]. */
   retries?: number;
   /** Final outcomes that are judged together, 1 to 65536 [10]. */
   shutdown_window?: number;
   /** The share of failures in a full window at which the run stops, above 0 and at most 1 [0.5]. */
   shutdown_rate?: number | "never";
-  /** How long a model may answer nothing but rate limits before the run stops without the rows that need it [10 min]. */
+  /**
+   * How long a model may rate limit every call before the run stops without the rows that need it [10 min].
+   */
   rate_limit_patience_ms?: Millis | "never";
   /** How long a model may be down before the run stops without the rows that need it [10 min]. */
   outage_patience_ms?: Millis | "never";
-  /** How long after it became unavailable a model is tried again, above 0 [never]. */
+  /** How long after it became unavailable a model is probed again, above 0 [never]. */
   recheck_ms?: Millis | null;
-  /** Whether somebody makes the health calls that admission asks for [no]. */
+  /** Whether the health calls that admission requests are made [no]. */
   health_calls?: boolean;
-  /** Answers of one fairness group that are judged together for a warning, 1 to 65536 [20]. */
+  /** Responses of one fairness group that are considered for a warning, 1 to 65536 [20]. */
   degraded_window?: number;
-  /** The share of failures that may pass at which a provider counts as degraded [0.5]. */
+  /** The share of retryable failures at which a provider counts as degraded [0.5]. */
   degraded_rate?: number | "never";
   /** The shortest pause between two such warnings about one fairness group [60 s]. */
   degraded_pause_ms?: Millis;
@@ -60,7 +62,7 @@ export interface Scenario {
   retry_ceiling_ms?: Millis;
   /** Row groups that an earlier run has saved [none]. */
   done_row_groups?: number[];
-  /** The rows to make of row groups that an earlier run has saved in part, as ascending ranges. */
+  /** The rows to complete in row groups that an earlier run has saved in part, as ascending ranges. */
   missing_rows?: { start: number; end: number }[];
   /** What the hook after the seeds does [there is none]. */
   pre_batch?: PreBatch | null;
@@ -70,13 +72,13 @@ export interface Scenario {
   checkpoint?: Answering;
   /** When the run is wound down: it finishes what it has admitted, and admits no more [never]. */
   wind_down_at_ms?: Millis | null;
-  /** When the run is drained: calls that are out end, and none begins [never]. */
+  /** When the run is drained: calls in flight finish, and none starts [never]. */
   drain_at_ms?: Millis | null;
   /** When the run is cancelled [never]. */
   cancel_at_ms?: Millis | null;
   /** Other callers of the same models [none]. */
   holders?: Holder[];
-  /** What is changed while the run goes on, in order of time [nothing]. */
+  /** Changes during the run, in order of time [none]. */
   changes?: Change[];
 }
 
@@ -90,9 +92,12 @@ export interface Model {
   max_parallel: number;
   /** Settings of the adaptive limit: all of them for AIMD, the ramp, cooldowns and `max_limit` for any. */
   request?: AimdConfig;
-  /** What decides the limit [AIMD, by `request`]. */
+  /** The algorithm that sets the limit [AIMD, by `request`]. */
   algorithm?: LimitChoice;
-  /** Workers at once whose columns call it, those that wait for it included, at least 1 [twice `max_parallel`]. */
+  /**
+   * Workers at once whose columns call it, those that wait for it included, at least 1 [twice
+   * `max_parallel`].
+   */
   task_limit?: number | null;
 }
 
@@ -102,7 +107,7 @@ export interface AimdConfig {
   initial_limit?: number | null;
   /** A maximum below the provider's cap [none]. */
   max_limit?: number | null;
-  /** What a cut multiplies the limit by, rounded down, 0.01 to 0.99 [0.75]. */
+  /** The factor of a decrease, rounded down, 0.01 to 0.99 [0.75]. */
   decrease_factor?: number;
   /** What an increase adds, at least 1 [1]. */
   increase_step?: number;
@@ -110,27 +115,32 @@ export interface AimdConfig {
   successes_until_increase?: number;
   /** No increase while the limit was not reached since it last changed [no]. */
   grow_on_evidence?: boolean;
-  /** How many milliseconds a rate limit without Retry-After blocks the resource, under `tide` at most [2000]. */
+  /**
+   * How many milliseconds a rate limit without Retry-After blocks the resource, under `tide` at most [2000].
+   */
   cooldown_ms?: number;
   /** The longest a single answer may block the resource, at least `cooldown_ms` [600 000]. */
   max_cooldown_ms?: number;
-  /** How long a new resource takes to climb from 1 to its initial limit, or under another algorithm to its maximum; 0 is off [0]. */
+  /**
+   * How long a new resource takes to climb from 1 to its initial limit, or under another algorithm to its
+   * maximum; 0 is off [0].
+   */
   ramp_ms?: number;
   /** Ramp again, from half the limit, when the resource was idle for longer than this [off]. */
   ramp_after_idle_ms?: number | null;
-  /** Which rate limits cut [`granted_after_last_cut`]. */
+  /** Which rate limits cause a decrease [`granted_after_last_cut`]. */
   cut_rule?: "granted_after_last_cut" | "admitted_limit";
   /** Which cooldown holds [`longest`]. */
   cooldown_rule?: "longest" | "latest";
 }
 
-/** What decides the limit of a resource. */
+/** The algorithm that sets the limit of a resource. */
 export type LimitChoice =
   /** Additive increase, multiplicative decrease, by the resource's own settings. */
   | { name: "aimd" }
   /** By latency: queued calls below `alpha` let the limit grow, above `beta` let it shrink. */
   | { name: "vegas"; initial_limit?: number; alpha?: number; beta?: number; windows_until_relearned?: number }
-  /** Learns the capacity from refusals and latency. */
+  /** Learns the capacity from rate limits and latency. */
   | {
       name: "tide";
       initial_limit?: number;
@@ -142,14 +152,14 @@ export type LimitChoice =
       longest_pause_ms?: number;
       latency_tolerance?: number;
     }
-  /** Never moves. */
+  /** A constant limit. */
   | { name: "fixed"; limit: number };
 
 /** When a fairness group may start more workers than its share. */
 export type PolicyChoice =
-  /** Only while nobody else could start. */
+  /** Only while no other group could start a task. */
   | "strict_fair"
-  /** While nobody else wants the same, and as a debt. */
+  /** While no other group needs the same resource, and as a debt. */
   | { bounded_borrow: BoundedBorrowConfig };
 
 /** Settings of bounded borrowing. */
@@ -178,7 +188,10 @@ export interface AdaptiveRowGroups {
   shrink_after?: number;
 }
 
-/** How a column is made: one task for each row group, one once its upstreams are complete, or one for each row. */
+/**
+ * The tasks of a column: one for each row group, one for each row group once its upstreams are complete, or
+ * one for each row.
+ */
 export type Strategy = "from_scratch" | "full_column" | "cell";
 
 /** What a fairness group's tasks do. */
@@ -195,8 +208,8 @@ export interface ScenarioColumn {
   /** The model it calls [local work]. */
   model?: string | null;
   /**
-   * The models that it calls instead while the ones before are down, unavailable, or have answered nothing but rate
-   * limits for 30 s [none].
+   * The models that it calls instead while the ones before are down, unavailable, or have answered nothing
+   * but rate limits for 30 s [none].
    */
   fallbacks?: string[];
   /** Calls that each task makes, one after another, 0 to 10000 [1]. */
@@ -211,7 +224,10 @@ export interface ScenarioColumn {
   kind?: GroupKind | null;
   /** Its group's weight [1]. */
   weight?: number;
-  /** Leases its group may hold while others press [the task limit of its model; unbounded without one]. */
+  /**
+   * Leases its group may hold while other groups have ready tasks [the task limit of its model; unbounded
+   * without one].
+   */
   admitted_limit?: number | null;
   /** How long local work takes [0]. */
   local_ms?: Millis;
@@ -221,9 +237,9 @@ export interface ScenarioColumn {
   skips_with_upstream?: boolean;
   /** The share of tasks that its condition skips, in every try [0]. */
   skip_share?: number;
-  /** The share of tries that fail for good once their work is done [0]. */
+  /** The share of attempts that fail for good once their work is done [0]. */
   fail_share?: number;
-  /** The share of tries whose worker is lost once its work is done [0]. */
+  /** The share of attempts whose worker is lost once their work is done [0]. */
   lose_share?: number;
   /** The row of the run, counted from 0, whose task meets a bug [none]. */
   fatal_at?: number | null;
@@ -241,13 +257,16 @@ export interface ProviderSpec {
   requests?: Rate | null;
   /** Tokens of text per minute [unlimited]. */
   tokens?: Rate | null;
-  /** In each period at most `growth` times as many calls as in the one before, or `least` [never refuses for that]. */
+  /**
+   * In each period at most `growth` times as many calls as in the one before, or `least` [never refuses for
+   * that].
+   */
   surge?: { period_ms: Millis; growth: number; least: number; retry_after_ms?: Millis | null } | null;
-  /** Somebody else who takes a varying share of the capacity [nobody]. */
+  /** Another client that takes a varying share of the capacity [none]. */
   neighbour?: { low_share: number; high_share: number; period_ms: Millis } | null;
   /** Outages in order of time, none overlapping [none]. */
   outages?: Outage[];
-  /** Times in which it refuses every call, in order, none overlapping [none]. */
+  /** Times in which it rejects every call, in order, none overlapping [none]. */
   closures?: Closure[];
   /** Faults of single calls [none]. */
   faults?: Faults | null;
@@ -277,11 +296,14 @@ export interface Rate {
   per_minute: number;
   burst?: number | null;
   window_ms?: Millis | null;
-  /** What a refusal says about when to come back ["exact"]. */
+  /** The Retry-After of a rate limit ["exact"]. */
   retry_after?: "exact" | "seconds" | "never";
 }
 
-/** A revoked key, an empty account or a model that is gone: every call is refused, for so long or for ever. */
+/**
+ * A revoked key, an exhausted account or a model that does not exist: every call is rejected, for a time or
+ * forever.
+ */
 export interface Closure {
   starts_at_ms: Millis;
   lasts_ms?: Millis | null;
@@ -326,7 +348,7 @@ export interface PreBatch extends Answering {
   leaves_out_share?: number;
 }
 
-/** Somebody outside the run who holds request slots of a model for a while. */
+/** A client outside the run that holds request slots of a model for a while. */
 export interface Holder {
   model: string;
   slots: number;
@@ -334,15 +356,15 @@ export interface Holder {
   until_ms: Millis;
 }
 
-/** What somebody changes while a run goes on. */
+/** A change during a run. */
 export type Intervention =
   /** A model's true capacity from now on; `"schedule"` gives it back to the scenario. */
   | { set: "capacity"; model: string; slots?: number | "schedule" }
-  /** A burst of 429: every call in that span is refused. */
+  /** A burst of 429: every call in that time is rejected. */
   | { set: "refuse"; model: string; for_ms: Millis }
-  /** A slow patch: calls that arrive in that span take so many times longer. */
+  /** A slow phase: calls that arrive in that time take so many times longer. */
   | { set: "slow"; model: string; factor: number; for_ms: Millis }
-  /** What decides a model's limit from now on. */
+  /** The algorithm that sets a model's limit from now on. */
   | { set: "algorithm"; model: string; algorithm: LimitChoice }
   /** The AIMD settings and the ramp of a model; a changed ramp begins anew. */
   | { set: "request"; model: string; request: AimdConfig }
@@ -353,5 +375,5 @@ export type Intervention =
   /** A model's cap, up or down. */
   | { set: "max_parallel"; model: string; calls: number };
 
-/** An intervention and when it comes: before everything else of its instant. */
+/** An intervention and its time: it precedes everything else at that time. */
 export type Change = { at_ms: Millis } & Intervention;

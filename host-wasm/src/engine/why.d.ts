@@ -1,8 +1,8 @@
-/** Something that waits, and the one thing that keeps it. */
+/** Something that waits, and the constraint that binds it. */
 export interface Why {
-  /** What waits, or stands empty. */
+  /** What waits, or is idle. */
   what: string;
-  /** The one thing that binds, in words a person reads. */
+  /** The binding constraint, in words. */
   why: string;
   /** How many wait for this. */
   count: number;

@@ -1,4 +1,4 @@
-//! A run as a file: its trace, or every decision it took. It is written while the run is run again.
+//! Exports a run as a file: its trace, or all its decisions. The run is repeated for this.
 
 use serde::Serialize;
 use tidegate_core::observe::trace::Trace;
@@ -12,7 +12,7 @@ use crate::convert::{MAX_SAFE_INTEGER, instant, whole};
 use crate::engine;
 use crate::json::to_text;
 
-/// What the first part of a trace begins with, as every host writes it.
+/// The start of a trace, the same on every host.
 const TRACE_BEGINS: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 const TRACE_ENDS: &str = "\n]}\n";
 
@@ -27,7 +27,7 @@ pub struct Exporter {
 
 /// What is written.
 enum Writes {
-    /// The trace, the latest instant that was told, and whether an event was written.
+    /// The trace, the latest time written, and whether an event was written.
     Trace { trace: Box<Trace>, latest: Instant, has_written: bool },
     /// The header, until it is written, and how many commands were.
     Decisions { header: Option<Box<LogLine>>, written: u64 },
@@ -42,10 +42,10 @@ enum Stage {
 
 #[wasm_bindgen]
 impl Exporter {
-    /// Begins with the run from its start.
+    /// Starts an export at the start of the run.
     ///
-    /// `trace` is what the Perfetto UI and other viewers of Chrome traces show, `decisions` what `tidegate replay` and
-    /// `replayDecisions()` tell again. Throws for a scenario that cannot run.
+    /// `trace` is a file for the Perfetto UI and other viewers of Chrome traces, `decisions` a file for
+    /// `tidegate replay` and `replayDecisions()`. Throws for an invalid scenario.
     #[wasm_bindgen(constructor)]
     pub fn new(
         #[wasm_bindgen(unchecked_param_type = "\"trace\" | \"decisions\"")] kind: &str,
@@ -69,8 +69,8 @@ impl Exporter {
         Ok(Self { world, until, writes, stage: Stage::Begins })
     }
 
-    /// Carries out up to `maxEvents` events and returns the text of them, which may be empty; undefined once all was
-    /// returned.
+    /// Processes up to `maxEvents` events and returns their text, which may be empty; undefined after the
+    /// end.
     pub fn next(
         &mut self,
         #[wasm_bindgen(js_name = maxEvents, param_description = "the bound of this slice, a whole number")]

@@ -1,5 +1,5 @@
-//! What a page takes along and away: scenario files, traces and decision logs. A module of its own, which a page loads
-//! when somebody asks for one of these.
+//! Files that a page imports and exports: scenario files, traces and decision logs. A module of its own,
+//! which a page loads on the first use.
 
 mod exports;
 mod scenarios;

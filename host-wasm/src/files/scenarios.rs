@@ -23,7 +23,8 @@ pub fn read_scenario(toml: &str) -> Result<JsValue, JsError> {
     to_js(&scenario)
 }
 
-/// Writes the file of a scenario, which `tidegate simulate` reads. Throws for an object that is no scenario.
+/// Writes the file of a scenario, which `tidegate simulate` reads. Throws for an object that is not a
+/// scenario.
 #[wasm_bindgen(js_name = writeScenario)]
 pub fn write_scenario(
     #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,

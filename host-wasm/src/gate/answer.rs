@@ -1,4 +1,4 @@
-//! What an answer says, read by the core.
+//! Reads response heads and error bodies with the core.
 
 use tidegate_core::budget::{Correction, Dimension};
 use tidegate_core::request::response::{ErrorBody, Headers, JsonValue, NAMES, ResponseInfo, reset_after};
@@ -10,7 +10,7 @@ use super::{millis, outcome_number, settings, span};
 /// Numbers for each rate.
 const NOTE: usize = 5;
 
-/// Headers as lines, `name` and value apart by a colon.
+/// Headers as lines `name:value`.
 struct Lines<'a>(&'a str);
 
 impl Headers for Lines<'_> {
@@ -20,10 +20,11 @@ impl Headers for Lines<'_> {
 
     fn unix_time(&self, date: &str) -> Option<Duration> {
         let date = date.trim();
-        // Much is a date to JavaScript. Those of RFC 3339 begin with the year, those of HTTP with the day.
+        // JavaScript accepts many other texts as dates. RFC 3339 dates start with the year, HTTP dates with
+        // the day.
         let is_named = date.starts_with(|c: char| c.is_ascii_uppercase()) && date.contains(':');
         let is_rfc3339 = date.as_bytes().get(4) == Some(&b'-') && date.contains('T');
-        // The oldest form of HTTP does not say that it is GMT.
+        // The oldest HTTP date format does not state that it is GMT.
         let millis = match () {
             () if is_rfc3339 || is_named && date.ends_with("GMT") => js_sys::Date::parse(date),
             () if is_named => js_sys::Date::parse(&format!("{date} GMT")),
@@ -42,24 +43,26 @@ fn unix_time(millis: f64) -> Option<Duration> {
     (millis >= 0.0).then(|| Duration::from_millis(millis as u64))
 }
 
-/// The headers that [`read_head`] looks at, a line each.
+/// Returns the names of the headers that [`read_head`] uses, one on each line.
 #[wasm_bindgen(js_name = headNames)]
 #[must_use]
 pub fn head_names() -> String {
     NAMES.join("\n")
 }
 
-/// What an answer of this status says. `headers` has a line `name:value` for each of [`head_names`] that is there.
+/// Reads the head of a response. `headers` has a line `name:value` for each of [`head_names`] that is
+/// present.
 ///
-/// Answers the outcome, the wait in milliseconds or NaN, and for each budget that is spoken of its dimension, limit, what
-/// remains, the milliseconds until it is whole, and those of the window that the header names; NaN for what is not said.
+/// Returns the outcome, the Retry-After in milliseconds or NaN, and for each stated rate its dimension,
+/// limit, remaining amount, milliseconds until reset, and the window that the header names; NaN for a missing
+/// value.
 #[wasm_bindgen(js_name = readHead)]
 #[must_use]
 pub fn read_head(status: u32, headers: &str) -> Vec<f64> {
     in_numbers(&ResponseInfo::read(status as u16, &Lines(headers)))
 }
 
-/// The same of a refusal that has this body. What is no JSON says nothing.
+/// Reads an error response with this body. A body that is not JSON is ignored.
 #[wasm_bindgen(js_name = readRefusal)]
 #[must_use]
 pub fn read_refusal(status: u32, headers: &str, body: &str) -> Vec<f64> {
@@ -87,7 +90,7 @@ fn in_numbers(head: &ResponseInfo) -> Vec<f64> {
     numbers
 }
 
-/// The same again of what is behind the outcome and the wait.
+/// Converts the numbers after the outcome and the wait back.
 pub(super) fn stated(notes: &[f64]) -> Vec<Correction> {
     let number = |value: f64| (!value.is_nan()).then_some(value as u64);
     let read = |note: &[f64; NOTE]| {
@@ -103,12 +106,12 @@ pub(super) fn stated(notes: &[f64]) -> Vec<Correction> {
     notes.as_chunks().0.iter().map(read).collect()
 }
 
-/// What `JSON.parse` made.
+/// A value that `JSON.parse` returned.
 struct Json(JsValue);
 
 impl JsonValue for Json {
     fn field(&self, name: &str) -> Option<Self> {
-        // Of an object of its own: what it inherits is nobody's answer.
+        // Own properties only: inherited ones are not part of the response.
         let object = self.0.dyn_ref::<js_sys::Object>()?;
         let is_own = js_sys::Object::has_own(object, &name.into());
         is_own.then(|| js_sys::Reflect::get(object, &name.into()).ok()).flatten().map(Self)

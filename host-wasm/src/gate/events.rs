@@ -1,7 +1,8 @@
-//! A gate's events in numbers: kind, sequence, at, where, for which task, and what goes with the kind.
+//! A gate's events as numbers: kind, sequence, time, subject, task, and the details of the kind.
 //!
-//! The kind is its place in [`RequestEventKind::ALL`]. Where is -1 for the whole gate, the number of a resource, or -2 less the number
-//! of a model. A task is told by its run, row group, column, row and try. Instants and spans are in milliseconds, NaN is "none", calls that wait and leases are one number each.
+//! The kind is its index in [`RequestEventKind::ALL`]. The subject is -1 for the whole gate, the number of a
+//! resource, or -2 minus the number of a model. A task is its run, row group, column, row and attempt. Times
+//! and durations are in milliseconds; NaN is "none". A waiting call or a lease is one number.
 
 use tidegate_core::event::EventKind;
 use tidegate_core::lease::LeaseId;
@@ -13,7 +14,7 @@ use super::answer::dimension_number;
 use super::figures::optional;
 use super::{millis, outcome_number};
 
-/// The kinds whose bit is set.
+/// Returns the kinds whose bit is set.
 pub(super) fn interest(bits: u32) -> RequestInterest {
     let wanted = RequestEventKind::ALL.iter().filter(|kind| bits & (1 << kind.index()) != 0);
     wanted.fold(RequestInterest::NONE, |all, kind| all.union(RequestInterest::of(&[*kind])))
@@ -32,14 +33,14 @@ pub(super) fn of(event: &RequestEvent) -> Vec<f64> {
     numbers
 }
 
-/// The task of a pipeline whose call it is.
+/// Returns the pipeline task that makes the call.
 fn task_of(event: &RequestEvent) -> [f64; 5] {
     let Some(about) = event.correlation else { return [f64::NAN; 5] };
     let column = about.column.map(|column| column.index() as u32);
     [Some(about.run), about.row_group, column, about.row, about.attempt].map(|part| part.map_or(f64::NAN, f64::from))
 }
 
-/// What goes with the kind, in the order in which the fact names it.
+/// Returns the details of the kind, in the order of its fields.
 fn details(payload: &RequestEventPayload) -> [f64; 4] {
     const NONE: f64 = f64::NAN;
     let span = |span: Duration| millis(span);
@@ -108,7 +109,7 @@ fn lease_number(lease: LeaseId) -> f64 {
     exact(lease.key.to_bits())
 }
 
-/// As many bits as a double holds: those that are cut off change only after two million uses of one slot.
+/// Keeps as many bits as a double holds. The bits cut off change only after two million uses of one slot.
 fn exact(bits: u64) -> f64 {
     (bits & ((1 << 53) - 1)) as f64
 }

@@ -1,12 +1,13 @@
-//! What a gate shows of itself, in numbers. Spans are in milliseconds, NaN is "none".
+//! The state of a gate as numbers. Durations are in milliseconds; NaN is "none".
 //!
-//! A snapshot: at, sequence, effective max, current limit, in flight, active leases, age of the oldest lease, waiters,
-//! suspended, cooldown remaining, rate limit ceiling, consecutive rate limits, success streak, last outcome, ramp target, ramp
-//! remaining, provider cap, provider in flight, state of health, how long it has failed, time to the next probe, why it is unavailable;
-//! then for each budget: dimension, limit, available, reserved, window, and 1 for one that the provider stated.
+//! A snapshot: time, sequence, effective maximum, current limit, in flight, active leases, age of the oldest
+//! lease, waiters, suspended, remaining cooldown, rate limit ceiling, consecutive rate limits, success
+//! streak, last outcome, ramp target, remaining ramp, provider cap, provider in flight, health state, time
+//! since the first failure, time to the next probe, cause of unavailability; then for each budget: dimension,
+//! limit, available, reserved, window, and 1 if the provider stated it.
 //!
-//! A wait: its kind, a number of calls, the cause or the limit of a stated rate, milliseconds until it may be over, and of a stated rate
-//! dimension and window.
+//! A wait: its kind, a number of calls, the cause or the limit of a stated rate, the milliseconds until it
+//! may end; for a stated rate also its dimension and window.
 
 use tidegate_core::budget::BudgetSource;
 use tidegate_core::request::{CallWait, HealthState, ResourceSnapshot};

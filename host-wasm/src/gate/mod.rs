@@ -1,20 +1,21 @@
 //! Request admission for real calls, on the JavaScript event loop.
 //!
-//! A [`RequestGate`] is the core's gate over [`JsHost`], spoken to in numbers: people use it through the TypeScript package
-//! beside this crate, which has the names, the promises and the messages.
+//! A [`RequestGate`] is the core's gate over [`JsHost`] with numbers as parameters. Programs use it through
+//! the TypeScript package beside this crate, which adds names, promises and messages.
 //!
-//! A call that asks gets a *ticket*, a small number that is used again once its call has ended. [`RequestGate::acquire`]
-//! answers at once: the ticket, if the call may go out; its complement, if it has to wait; [`DENIED`], if it may not. The
-//! answers to those that wait are put down as [news], and taken up with [`next_news`](news::next_news). A command that gives
-//! something back answers how much news there is; what else brings news, as the gate's timer does, has it announced by the
-//! callback of [`on_turn`](news::on_turn), which is to ask for a turn of its own.
+//! A permit request gets a *ticket*, a small number that is reused after its call has ended.
+//! [`RequestGate::acquire`] returns at once: the ticket, if the permit is granted; its complement, if the
+//! call waits; [`DENIED`], if it is denied. Decisions about waiting calls are queued as
+//! [completions](tickets), which [`next_completion`](tickets::next_completion) reads. A command that releases
+//! something returns how many completions there are. For other sources of completions, such as the gate's
+//! timer, the callback of [`on_turn`](tickets::on_turn) is called, which schedules a microtask to read them.
 
 pub mod answer;
+pub mod call_context;
 mod events;
 mod figures;
-pub mod news;
 mod settings;
-pub mod tie;
+pub mod tickets;
 
 use std::cell::RefCell;
 
@@ -30,28 +31,29 @@ use tidegate_core::time::{Clock, Duration};
 use wasm_bindgen::prelude::*;
 
 use crate::host::JsHost;
-use news::DENIED;
 use settings::Limits;
+use tickets::DENIED;
 
-/// Decides when a call may go out, and learns from what became of it.
+/// Decides when a call may start, and adapts its limits to how calls end.
 #[wasm_bindgen]
 pub struct RequestGate {
     gate: Gate<JsHost>,
-    listens: RefCell<Option<news::Listening>>,
+    listens: RefCell<Option<tickets::Listening>>,
 }
 
 #[wasm_bindgen]
 impl RequestGate {
-    /// A gate with no resources yet. `default_timeout_ms` is the longest wait of a call that names none; NaN for no bound.
-    /// `watches_health`: whether providers may count as down or unavailable. `rate_limit_headers`: whether calls are paced to the rates
-    /// that answers state, where no budget is configured.
+    /// Creates a gate without resources. `default_timeout_ms` is the longest wait of a call without a
+    /// timeout; NaN: no bound. `watches_health`: whether providers may count as down or unavailable.
+    /// `rate_limit_headers`: whether calls are paced to the rates that responses state, where no budget is
+    /// configured.
     #[wasm_bindgen(constructor)]
     pub fn new(
         default_timeout_ms: f64,
         watches_health: bool,
         rate_limit_headers: bool,
     ) -> Result<RequestGate, JsValue> {
-        // Pages that met one outage together are not to come back together.
+        // Random seeds keep pages that met the same outage from retrying together.
         let seed = random_number().into();
         let health = watches_health.then(|| HealthConfig { seed, ..HealthConfig::default() });
         let default_timeout = span(default_timeout_ms);
@@ -60,9 +62,9 @@ impl RequestGate {
         Ok(Self { gate: Gate::new(JsHost, machine), listens: RefCell::default() })
     }
 
-    /// Makes a provider's model known for one kind of call, or changes its limits: the limit then starts afresh. Answers its
-    /// number. The settings are numbers in the order of `settings`. Throws the name of a setting that is out of its
-    /// range and what was expected, on two lines; nothing has changed then.
+    /// Registers a provider's model for one kind of call, or changes its limits. A changed limit starts
+    /// afresh. Returns its number. The settings are numbers in the order of `settings`. Throws the name of a
+    /// setting out of range and what was expected, on two lines; nothing has changed then.
     #[expect(clippy::too_many_arguments, reason = "numbers and texts cross the boundary one by one")]
     pub fn register(
         &self,
@@ -79,16 +81,16 @@ impl RequestGate {
         let registered = limits.and_then(|limits| {
             self.gate.with(|machine, now| limits.apply(machine, now, provider, model, Domain::from(domain)))
         });
-        news::announce();
+        tickets::announce();
         registered.map(|id| id.index() as u32).map_err(|error| settings::refused(&error))
     }
 
-    /// Changes how many calls of a provider's model may be in flight at once, all domains together, and keeps what was learned of
-    /// its limits. Throws as `register` does.
+    /// Sets how many calls of a provider's model may be in flight at once, over all domains, and keeps what
+    /// its limits have learned. Throws as `register` does.
     #[wasm_bindgen(js_name = setMaxParallel)]
     pub fn set_max_parallel(&self, provider: &str, model: &str, max_parallel: u32) -> Result<(), JsValue> {
         let changed = self.gate.with(|machine, now| machine.register(now, provider, model, "default", max_parallel));
-        news::announce();
+        tickets::announce();
         changed.map(drop).map_err(|error| settings::refused(&error))
     }
 
@@ -99,20 +101,20 @@ impl RequestGate {
             let model = machine.owner(ResourceId::new(0, resource));
             model.is_some_and(|model| machine.set_paused(now, model, is_paused))
         });
-        news::announce();
+        tickets::announce();
         has_changed
     }
 
-    /// The fairness group of this name, with this weight from now on. Answers its number. Throws as `register` does.
+    /// Sets the weight of the fairness group with this name. Returns its number. Throws as `register` does.
     pub fn group(&self, name: &str, weight: f64) -> Result<u32, JsValue> {
         let made = self.gate.with(|machine, _| machine.group(name, weight));
         let group = made.map_err(|error| settings::refused(&error))?;
-        news::announce();
+        tickets::announce();
         Ok(group.index() as u32)
     }
 
-    /// The number of a tenant's group, which is made when it is first named; its complement, if tenants share it that came when
-    /// there were too many.
+    /// Returns the number of a tenant's group, which is created at its first use; its complement, if the
+    /// tenant shares the overflow group because there are too many.
     #[wasm_bindgen(js_name = groupOfTenant)]
     pub fn group_of_tenant(&self, name: &str) -> Result<i32, JsValue> {
         self.gate.with(|machine, _| {
@@ -122,74 +124,80 @@ impl RequestGate {
         })
     }
 
-    /// Asks for a permit: see the module. `group` below 0 is the resource's own; `timeout_ms` NaN is the gate's default.
+    /// Requests a permit: see the module. `group` below 0 is the resource's own; `timeout_ms` NaN is the
+    /// gate's default.
     pub fn acquire(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
         let request = request(resource, group, timeout_ms, input, output);
-        news::ask(self.gate.acquire_owned(request).for_task(tie::take()))
+        tickets::request(self.gate.acquire_owned(request).for_task(call_context::take()))
     }
 
-    /// The same for the call that ended last, and that [`finish_call`] says is made again: to be asked for in the same turn, with nothing
-    /// between them.
+    /// Requests a permit for the next attempt of the call that ended last, if [`finish_call`] has returned 1.
+    /// Call it in the same turn, with no other command in between.
     #[wasm_bindgen(js_name = acquireAgain)]
     pub fn acquire_again(&self, resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) -> i32 {
         let request = request(resource, group, timeout_ms, input, output);
-        news::ask(self.gate.acquire_owned(request).with_retry(tie::take_retry()).for_task(tie::take()))
+        tickets::request(
+            self.gate.acquire_owned(request).with_retry(call_context::take_retry()).for_task(call_context::take()),
+        )
     }
 
-    /// A permit at once, or [`DENIED`]. Never overtakes a waiting call.
+    /// Returns the ticket of a permit if one can be granted now, or [`DENIED`]. Never overtakes a waiting
+    /// call.
     #[wasm_bindgen(js_name = tryAcquire)]
     pub fn try_acquire(&self, resource: u32, group: i32, input: u32, output: u32) -> i32 {
         let request = request(resource, group, f64::NAN, input, output);
         let answer = match self.gate.try_acquire_owned(request) {
-            Ok(permit) => news::keep(permit),
+            Ok(permit) => tickets::keep(permit),
             Err(denial) => {
-                news::put_denial(denial);
+                tickets::put_denial(denial);
                 DENIED
             }
         };
-        news::announce();
+        tickets::announce();
         answer
     }
 
-    /// Takes over what the answer to the call of a ticket states of the provider's rates: the numbers that `answer` has behind the
+    /// Applies the rates that the response to the call of a ticket states: the numbers of `answer` after the
     /// outcome and the wait.
     #[wasm_bindgen(js_name = rateLimitFeedback)]
     pub fn rate_limit_feedback(&self, ticket: u32, notes: &[f64]) {
-        let Some(lease) = news::lease(ticket) else { return };
+        let Some(lease) = tickets::lease(ticket) else { return };
         let stated = answer::stated(notes);
         self.gate.with(|machine, now| machine.rate_limit_feedback(now, lease, &stated));
-        news::announce();
+        tickets::announce();
     }
 
-    /// The state of a resource in numbers, in the order of `figures`; nothing for one that the gate does not know.
+    /// Returns the state of a resource as numbers, in the order of `figures`; nothing for an unknown
+    /// resource.
     pub fn snapshot(&self, resource: u32) -> Option<Vec<f64>> {
         self.gate.snapshot(ResourceId::new(0, resource)).map(|state| figures::of(&state))
     }
 
-    /// What keeps calls of a resource from going out now, in numbers: the kind, and what goes with it. Nothing if one could.
+    /// Returns why the next call of a resource would wait, as numbers: the kind and its details. Nothing if
+    /// it could start now.
     pub fn why(&self, resource: u32) -> Option<Vec<f64>> {
         let wait = self.gate.with(|machine, now| machine.why_next(now, ResourceId::new(0, resource)));
         wait.map(|wait| figures::of_wait(&wait))
     }
 
-    /// Asks for the events of these kinds, a bit for each, and for no others.
+    /// Records events of these kinds only, given as one bit for each.
     pub fn listen(&self, kinds: u32) {
         let interest = events::interest(kinds);
-        self.listens.replace((interest != RequestInterest::NONE).then(news::Listening::new));
+        self.listens.replace((interest != RequestInterest::NONE).then(tickets::Listening::new));
         self.gate.with(|machine, now| machine.set_interest(now, interest));
     }
 
-    /// The next event in numbers, in the order of `events`.
+    /// Returns the next event as numbers, in the order of `events`.
     #[wasm_bindgen(js_name = nextEvent)]
     pub fn next_event(&self) -> Option<Vec<f64>> {
         self.gate.with(|machine, _| machine.poll_event()).map(|event| events::of(&event))
     }
 
-    /// Turns away everyone who waits, and everyone who asks from now on. Permits that are out stay valid. Answers how much
-    /// news there is.
+    /// Rejects all waiting and all later calls. Permits in use stay valid. Returns how many completions there
+    /// are.
     pub fn shutdown(&self) -> u32 {
         self.gate.shutdown();
-        news::count()
+        tickets::count()
     }
 }
 
@@ -210,48 +218,49 @@ fn request(resource: u32, group: i32, timeout_ms: f64, input: u32, output: u32) 
     }
 }
 
-/// Ends the call of a ticket. `outcome` is its number; `retry_after_ms` is NaN for none; `input` below 0 says that what was
-/// used is not known. Answers how much news there is.
+/// Ends the call of a ticket. `outcome` is a number; `retry_after_ms` is NaN for none; `input` below 0: the
+/// usage is not known. Returns how many completions there are.
 #[wasm_bindgen]
 #[must_use]
 pub fn finish(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> u32 {
-    if let Some(permit) = news::take(ticket) {
+    if let Some(permit) = tickets::take(ticket) {
         permit.finish(completion(outcome, retry_after_ms, input, output));
     }
-    news::count()
+    tickets::count()
 }
 
-/// The same for a call that is made again if it failed in an outage. Answers what becomes of it: 0, it ended so; 1, it is
-/// [asked for again](RequestGate::acquire_again); 2, its provider or model cannot be used any more. There may be news.
+/// Ends a call that is made again if it failed in an outage. Returns 0 if its end is final; 1 if its next
+/// attempt is [to be requested](RequestGate::acquire_again); 2 if its provider or model is unavailable. There
+/// may be completions.
 #[wasm_bindgen(js_name = finishCall)]
 #[must_use]
 pub fn finish_call(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> u32 {
-    let Some(permit) = news::take(ticket) else { return 0 };
+    let Some(permit) = tickets::take(ticket) else { return 0 };
     let after = permit.finish_call(completion(outcome, retry_after_ms, input, output));
     let (number, retry) = match after {
         AfterCall::Final => (0, None),
         AfterCall::Retry(retry) => (1, Some(retry)),
         AfterCall::Unavailable => (2, None),
     };
-    tie::keep_retry(retry);
+    call_context::keep_retry(retry);
     number
 }
 
-/// When a call is made again that was rate limited or failed: the core's backoff. One for each call that is retried.
+/// The core's backoff for one call that was rate limited or failed.
 #[wasm_bindgen]
 pub struct CallRetries(Backoff);
 
 #[wasm_bindgen]
 impl CallRetries {
-    /// The backoff of a call that may be made again after `retries` failures.
+    /// Creates the backoff of a call with up to `retries` retries after failures.
     #[wasm_bindgen(constructor)]
     #[must_use]
     pub fn new(retries: u32) -> Self {
-        // Calls that failed together are not to come back together.
+        // Random seeds keep calls that failed together from being retried together.
         Self(Backoff::new(retries, random_number().into()))
     }
 
-    /// In how many milliseconds a call that ended so is made again; NaN if its end is final.
+    /// Returns the milliseconds until the next attempt; NaN if the end is final.
     #[wasm_bindgen(js_name = afterCall)]
     pub fn after_call(&mut self, outcome: u32, retry_after_ms: f64) -> f64 {
         let now = JsHost.now();
@@ -265,13 +274,13 @@ fn completion(outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> Com
     Completion { outcome: outcome_of(outcome), retry_after: span(retry_after_ms), usage }
 }
 
-/// Gives a ticket up: a call that waits leaves the queue, a permit goes back as local cancelled. Answers how much news there
-/// is.
+/// Cancels a ticket: removes a waiting call from the queue, or releases a permit with the outcome
+/// `local_cancelled`. Returns how many completions there are.
 #[wasm_bindgen]
 #[must_use]
 pub fn cancel(ticket: u32) -> u32 {
-    news::forget(ticket);
-    news::count()
+    tickets::forget(ticket);
+    tickets::count()
 }
 
 pub(crate) fn outcome_of(number: u32) -> Outcome {
@@ -287,7 +296,8 @@ pub(crate) fn random_number() -> u32 {
     (js_sys::Math::random() * f64::from(u32::MAX)) as u32
 }
 
-/// A span from milliseconds; `None` for NaN. What is out of range is cut to it: TypeScript has checked it.
+/// Returns a duration from milliseconds; `None` for NaN. Values out of range are clamped, because TypeScript
+/// has checked them.
 fn span(millis: f64) -> Option<Duration> {
     (!millis.is_nan()).then(|| Duration::from_nanos((millis * 1e6 + 0.5) as u64))
 }
@@ -296,7 +306,7 @@ fn millis(span: Duration) -> f64 {
     span.as_nanos() as f64 / 1e6
 }
 
-/// In how many milliseconds a denial says that capacity changes.
+/// Returns the milliseconds until capacity changes, according to a denial.
 fn changes_in(denial: &Denial) -> f64 {
     denial.changes_at.map_or(f64::NAN, |at| millis(at - JsHost.now()))
 }

@@ -1,4 +1,4 @@
-//! The limits of a resource, from numbers.
+//! Reads the limits of a resource from numbers.
 //!
 //! | array | numbers, in this order; NaN for the default |
 //! | --- | --- |
@@ -9,7 +9,8 @@
 //! | fixed | limit |
 //! | budgets | for each: dimension, limit, window, burst |
 //!
-//! Spans are in milliseconds. TypeScript has checked that whole numbers are whole and fit 32 bits; ranges are the core's.
+//! Durations are in milliseconds. TypeScript has checked that whole numbers are whole and fit in 32 bits; the
+//! core checks ranges.
 
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
@@ -22,13 +23,13 @@ use wasm_bindgen::JsValue;
 
 use super::span;
 
-/// What the TypeScript package makes an error of: the setting and what was expected, on two lines. It knows the value, and
-/// what the setting is called there.
+/// Returns the setting and what was expected, on two lines. The TypeScript package creates the error, with
+/// the value and its own name of the setting.
 pub(super) fn refused(error: &ConfigError) -> JsValue {
     JsValue::from_str(&[&error.field, "\n", error.expected].concat())
 }
 
-/// What a resource may be asked for.
+/// The limits of a resource.
 pub(super) struct Limits {
     max_parallel: u32,
     weight: f64,
@@ -38,7 +39,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Limits that are all in their ranges.
+    /// Reads limits and checks their ranges.
     pub(super) fn read(
         max_parallel: u32,
         weight: f64,
@@ -54,7 +55,7 @@ impl Limits {
         let aimd = aimd_of(&Numbers(aimd));
         aimd.validate()?;
         let algorithm = algorithm_of(&Numbers(algorithm));
-        // Its settings have names that others have too.
+        // Other algorithms have settings of the same names.
         algorithm.make().map_err(|error| ConfigError { field: ["algorithm.", &error.field].concat(), ..error })?;
         let budgets: Vec<_> = budgets.chunks_exact(4).map(|numbers| budget_of(&Numbers(numbers))).collect();
         budgets.iter().try_for_each(BudgetConfig::validate)?;
@@ -79,7 +80,7 @@ impl Limits {
     }
 }
 
-/// Numbers by place, where one that is missing or NaN is not said.
+/// Numbers by index. A missing number or NaN is not set.
 struct Numbers<'a>(&'a [f64]);
 
 impl Numbers<'_> {
@@ -175,7 +176,7 @@ fn budget_of(from: &Numbers<'_>) -> BudgetConfig {
     }
 }
 
-/// What a budget counts, by number.
+/// Returns the dimension of a budget by its number.
 pub(super) fn dimension(number: f64) -> Dimension {
     match number as u32 {
         0 => Dimension::Requests,

@@ -1,20 +1,20 @@
 //! Pipelines for real work, on the JavaScript event loop.
 //!
-//! [`start_pipeline`] checks a plan and its settings, and starts a [`PipelineRun`]. All decisions are the core's: the run
-//! calls its [`Callbacks`] when a task, a hook or a checkpoint is to begin, and JavaScript reports how each ended. Values of
-//! cells live in JavaScript only. Callbacks run in a turn of their own, outside any lock, and may give the run commands at
-//! once.
+//! [`start_pipeline`] checks a plan and its settings, and starts a [`PipelineRun`]. The core makes all
+//! decisions: the run calls its [`Callbacks`] to start a task, a hook or a checkpoint, and JavaScript reports
+//! how each ended. Cell values exist only in JavaScript. Callbacks run in a turn of their own, outside any
+//! lock, and may call the run.
 //!
-//! Settings, reports and events cross the boundary as plain objects, tasks as plain numbers. People use it through the
-//! TypeScript package beside this crate.
+//! Settings, reports and events cross the boundary as plain objects, tasks as numbers. Programs use it
+//! through the TypeScript package beside this crate.
 
-mod desk;
+mod callback_bridge;
 mod options;
 mod outcome;
 mod report;
 mod run;
 
-pub use desk::Callbacks;
+pub use callback_bridge::Callbacks;
 pub use outcome::outcome_of_call;
 pub use run::PipelineRun;
 
@@ -29,7 +29,7 @@ use crate::gate::{RequestGate, random_number};
 use crate::host::JsHost;
 use crate::json::from_js;
 
-/// Checks everything and begins, in the next turn of the event loop. Throws for what cannot work.
+/// Checks the plan and starts a run in the next turn of the event loop. Throws for an invalid plan.
 #[wasm_bindgen(js_name = startPipeline)]
 pub fn start_pipeline(
     #[wasm_bindgen(unchecked_param_type = "PipelinePlan")] plan: &JsValue,
@@ -84,9 +84,9 @@ fn start(
     Ok(PipelineRun::start(pipeline, gate, &calls, callbacks))
 }
 
-/// The tasks of a column call a resource of the gate, one call at a time. They hold no more worker slots than twice the calls
-/// that the resource allows. Unless the column has a group, they queue as the resource's. Returns the task resource that
-/// stands for the calls, and its limit.
+/// Declares that the tasks of a column call a resource of the gate, one call at a time. They hold at most
+/// twice as many worker slots as the resource allows calls. Unless the column has a group, they queue in the
+/// group of the resource. Returns the task resource that stands for the calls, and its limit.
 fn declare_calls(column: &mut Column, target: &CallTarget, gate: &Gate<JsHost>) -> Result<(String, u32), JsError> {
     let CallTarget { resource, name } = target;
     let state = gate.snapshot(ResourceId::new(0, *resource));

@@ -1,6 +1,7 @@
 //! The settings and columns of a pipeline, as JavaScript gives them.
 //!
-//! `serde` checks kinds and names, and the core checks ranges. Each error names the field by its path in JavaScript.
+//! `serde` checks types and names, and the core checks ranges. Each error names the field by its path in
+//! JavaScript.
 
 use std::num::NonZeroU32;
 
@@ -21,8 +22,8 @@ const MAX_MILLIS: f64 = 9e12;
 #[derive(Deserialize, Tsify)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct PipelineSettings {
-    /// The rows per row group, 1 to 16777215; the last group has the remaining rows. A row group is saved as one.
-    /// Default 64.
+    /// The rows per row group, 1 to 16777215; the last group has the remaining rows. A row group is saved as
+    /// one. Default 64.
     row_group_size: u32,
     /// The number of row groups in work at once, at least 1. If `adaptive` is set, the maximum. Default 3.
     row_groups: u32,
@@ -30,25 +31,27 @@ pub(super) struct PipelineSettings {
     adaptive: Option<AdaptiveRowGroups>,
     /// The largest number of concurrent tasks over all columns, at least 1. Default 1024.
     workers: u32,
-    /// When a fairness group may have more tasks at work than its share. Default `{ kind: "bounded_borrow" }`.
+    /// When a fairness group may run more tasks than its share. Default `{ kind: "bounded_borrow" }`.
     policy: Policy,
     /// Further named resources and their limits, at least 1, for `holds` of a column.
     #[tsify(type = "Record<string, number>")]
     resources: IndexMap<String, NonZeroU32>,
-    /// How often a task that failed for now is retried, after 1, 2, 4, ... s, 0 to 255. Default 3.
+    /// How often a task with a retryable failure is retried, after 1, 2, 4, ... s, 0 to 255. Default 3.
     retries: u32,
     /// The number of latest final outcomes that are judged together, 1 to 65536. Default 10.
     shutdown_window: u32,
-    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `null`: never. Default 0.5.
+    /// The share of failures in a full window at which the run stops, above 0 and at most 1; `null`: never.
+    /// Default 0.5.
     shutdown_rate: Option<f64>,
-    /// How long what a column calls may answer nothing but rate limits, before its tasks are kept for another run;
+    /// How long the resource of a column may rate limit every call before its tasks are kept for another run;
     /// `null`: no limit. Default 600000.
     #[serde(deserialize_with = "millis_or_null")]
     #[tsify(type = "number | null")]
     rate_limit_patience_ms: Option<Duration>,
-    /// The number of answers of one fairness group that are judged together for a warning, 1 to 65536. Default 20.
+    /// The number of latest responses of one fairness group that are considered for a warning, 1 to 65536.
+    /// Default 20.
     degraded_window: u32,
-    /// The share of failures that may pass at which a provider counts as degraded, above 0 and at most 1; `null`:
+    /// The share of retryable failures at which a provider counts as degraded, above 0 and at most 1; `null`:
     /// never. Default 0.5.
     degraded_rate: Option<f64>,
     /// The shortest pause between two such warnings about one fairness group. Default 60000.
@@ -63,13 +66,13 @@ pub(super) struct PipelineSettings {
     #[serde(deserialize_with = "millis")]
     #[tsify(type = "number")]
     retry_ceiling_ms: Duration,
-    /// Whether a task that waits for its call gives back its worker slot meanwhile. Default true.
+    /// Whether a task releases its worker slot while it waits for its call. Default true.
     yield_while_waiting: bool,
     /// The row groups that an earlier run has saved, counted from 0: they are skipped and count as done.
     #[tsify(type = "Iterable<number>")]
     done_row_groups: Vec<u32>,
-    /// The rows to make of row groups that an earlier run has saved in part, counted from 0 over the whole run,
-    /// ascending. A row group that has one of them is of these rows alone.
+    /// The rows to complete in row groups that an earlier run has saved in part, counted from 0 over the
+    /// whole run, ascending. A row group with such a row consists of these rows only.
     #[tsify(type = "Iterable<number>")]
     missing_rows: Vec<u64>,
 }
@@ -80,14 +83,15 @@ pub(super) struct PipelineSettings {
 struct AdaptiveRowGroups {
     /// The initial number of row groups, from 1 to `rowGroups`. Default 1.
     initial: u32,
-    /// The largest number of rows in work, at least 1; `null` is three row groups or 8192 rows, whichever is more.
-    /// Default `null`.
+    /// The largest number of rows in work, at least 1; `null` is three row groups or 8192 rows, whichever is
+    /// more. Default `null`.
     max_admitted_rows: Option<u64>,
-    /// The number of consecutive overloaded ticks after which the target falls by one, at least 1. Default 64.
+    /// The number of consecutive overloaded ticks after which the target falls by one, at least 1. Default
+    /// 64.
     shrink_after: u32,
 }
 
-/// When a fairness group may have more tasks at work than its share.
+/// When a fairness group may run more tasks than its share.
 #[derive(Deserialize, Tsify)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Policy {
@@ -101,7 +105,8 @@ enum Policy {
 #[derive(Deserialize, Tsify)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct BoundedBorrow {
-    /// The largest debt of a group in a resource; `null`: what the limit leaves above its share. Default `null`.
+    /// The largest debt of a group in a resource; `null`: what the limit leaves above its share. Default
+    /// `null`.
     default_ceiling: Option<u32>,
     /// The fraction of a limit that cannot be borrowed, from 0 to 1. Default 0.
     reserve_fraction: f64,
@@ -165,7 +170,7 @@ pub(super) struct CallTarget {
     pub(super) name: String,
 }
 
-/// What a pipeline is made of, besides its settings.
+/// The structure of a pipeline, besides its settings.
 #[derive(Deserialize, Tsify)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct PipelinePlan {

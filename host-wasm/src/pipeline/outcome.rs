@@ -1,5 +1,5 @@
-//! How a task ended, as a number: 0 made, 1 skipped, 2 cancelled, 3 kept because its provider cannot be used, from 16 a failure
-//! that may pass, from 32 one for good.
+//! How a task ended, as a number: 0 success, 1 skipped, 2 cancelled, 3 kept because its provider is
+//! unavailable, from 16 a retryable failure, from 32 a final one.
 
 use tidegate_core::pipeline::{FailureKind, RetryKind, TaskOutcome};
 use tidegate_core::request::Completion;
@@ -8,7 +8,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::gate::outcome_of;
 
-/// The failures that may pass, and those for good, by the number of an outcome.
+/// The retryable and the final failures, by the number of an outcome.
 const RETRIES: [RetryKind; 6] = [
     RetryKind::RateLimited,
     RetryKind::Timeout,
@@ -31,8 +31,8 @@ const FAILURES: [FailureKind; 9] = [
 const FIRST_RETRY: usize = 16;
 const FIRST_FAILURE: usize = 32;
 
-/// Returns what the end of a call means for the task that it was made for, as the number that [`PipelineRun::finish`] takes.
-/// `outcome` is that of the call.
+/// Returns what the end of a call means for the task that it was made for, as the number that
+/// [`PipelineRun::finish`] takes. `outcome` is that of the call.
 ///
 /// [`PipelineRun::finish`]: super::PipelineRun::finish
 #[wasm_bindgen(js_name = outcomeOfCall)]
@@ -49,8 +49,8 @@ pub fn outcome_of_call(outcome: u32) -> u32 {
     number as u32
 }
 
-/// Returns the outcome of this number. `retry_after_ms` is NaN if the provider asked for no pause, `status` is 0 if there is
-/// no HTTP status.
+/// Returns the outcome of this number. `retry_after_ms` is NaN if the provider asked for no pause, `status`
+/// is 0 if there is no HTTP status.
 pub(super) fn task_outcome(number: u32, retry_after_ms: f64, status: u16) -> TaskOutcome {
     match number {
         0 => TaskOutcome::Success,

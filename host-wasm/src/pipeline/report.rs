@@ -29,7 +29,7 @@ export type FailureKind =
 /** A hook of a row group. */
 export type Hook = "pre_batch" | "post_batch";
 
-/** Why no further row group is begun. */
+/** Why no further row group starts. */
 export type RowGroupBlock =
   | "no_pending_row_groups"
   | "max_admitted_rows"
@@ -41,7 +41,9 @@ export type RowGroupBlock =
   | "queued_work"
   | "at_cap";
 
-/** Rows that were dropped, by cause. `column` failed, or was still missing when the hook left the rows out. */
+/**
+ * Rows that were dropped, by cause. `column` failed, or was still missing when the hook left the rows out.
+ */
 export type DroppedCount = { column: string; rows: number } & DropReason;
 
 /** A row that was dropped, counted from 0 within its row group. */
@@ -52,23 +54,23 @@ export type DroppedRow = { row: number; column: string } & DropReason;
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskCounts {
-    /// Tasks begun.
+    /// Tasks started.
     spawned: u64,
-    /// Those that made their column.
+    /// Those that filled their column.
     succeeded: u64,
-    /// Those whose `when` said no.
+    /// Those whose `when` returned false.
     skipped: u64,
-    /// Failures that may pass.
+    /// Retryable failures.
     retryable: u64,
-    /// Failures for good.
+    /// Final failures.
     failed: u64,
     /// Bugs reported.
     fatal: u64,
-    /// Tasks that were told to stop.
+    /// Tasks that were stopped.
     cancelled: u64,
     /// Tasks that ended after their row was dropped, with any outcome.
     ignored: u64,
-    /// Tasks skipped with an upstream; none was begun.
+    /// Tasks skipped with an upstream; they were not started.
     skipped_with_upstream: u64,
 }
 
@@ -133,14 +135,15 @@ pub(super) enum Stop {
     Stuck {
         why: String,
     },
-    /// A provider or model could not be used any more, or answered nothing but rate limits for too long. No row is
-    /// dropped for it.
+    /// A provider or model was unavailable, or rate limited every call for too long. No row is dropped
+    /// because of it.
     ProviderUnavailable {
         group: String,
     },
 }
 
-/// The results of a run. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped + rowsUnmade`.
+/// The results of a run. `rows = rowsResumed + rowsIn + rowsNotStarted`, and
+/// `rowsIn = rowsOut + rowsDropped + rowsUnmade`.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RunReport {
@@ -156,9 +159,9 @@ pub(super) struct RunReport {
     rows_out: u64,
     /// The rows that this run dropped.
     rows_dropped: u64,
-    /// The rows that this run began, and neither saved nor dropped, because it stopped.
+    /// The rows that this run started and neither saved nor dropped, because it stopped.
     rows_unmade: u64,
-    /// The rows of row groups that were never begun.
+    /// The rows of row groups that were never started.
     rows_not_started: u64,
     /// `rowsDropped` by column and reason.
     dropped: Vec<DroppedCount>,
@@ -173,7 +176,7 @@ pub(super) struct RunReport {
     elapsed_ms: f64,
 }
 
-/// Where a run stands.
+/// The progress of a run.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Progress {
@@ -189,20 +192,20 @@ pub(super) struct Progress {
     row_groups_total: u32,
     /// The row groups saved, by earlier runs too.
     row_groups_done: u32,
-    /// The row groups begun and not yet saved.
+    /// The row groups started and not yet saved.
     row_groups_active: u32,
     /// The target number of row groups in work.
     row_group_target: u32,
     /// Why the target does not grow, if a control loop chooses it.
     #[tsify(type = "RowGroupBlock | null")]
     row_group_block: Option<RowGroupBlock>,
-    /// The tasks at work.
+    /// The running tasks.
     running: usize,
-    /// Those of them that hold nothing while they wait for a call.
+    /// The running tasks that hold no resources while they wait for a call.
     suspended: usize,
     /// The tasks that are ready and wait for a worker slot.
     queued: usize,
-    /// The tasks that pause, because a provider asked for it.
+    /// The tasks that wait for a retry, because a provider asked for a pause.
     delayed: usize,
     /// The tasks of each column, by its name, in the order of definition.
     #[tsify(type = "Record<string, TaskCounts>")]
@@ -219,7 +222,7 @@ pub(super) struct DroppedRow {
     reason: DropReason,
 }
 
-/// A row group to save: what it began with, and what became of it.
+/// A row group to save: its initial and its remaining rows.
 #[derive(Serialize, Tsify)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FinishedRowGroup {
@@ -229,21 +232,23 @@ pub(super) struct FinishedRowGroup {
     first_row: u64,
     /// The number of its rows.
     rows: u32,
-    /// The complete rows, counted from 0 within the row group: one for each row that is handed over.
+    /// The complete rows, counted from 0 within the row group: one for each row that is passed.
     #[tsify(type = "readonly number[]")]
     live: Vec<u32>,
     /// The rows that were dropped.
     #[tsify(type = "readonly DroppedRow[]")]
     dropped: Vec<DroppedRow>,
-    /// The rows that the run stopped before; mostly none. A row group that has some is not done.
+    /// The rows that were not complete when the run stopped; usually none. A row group that has some is not
+    /// done.
     #[tsify(type = "readonly number[]")]
     unmade: Vec<u32>,
 }
 
-/// What keeps worker slots, or others, empty.
+/// Why slots of a resource are idle.
 #[derive(Serialize, Tsify)]
 pub(super) struct SlotsWhy {
-    /// The resource: `submission` are the workers, then come the pipeline's `resources` and those behind `calls`.
+    /// The resource: `submission` are the workers, then come the pipeline's `resources` and those behind
+    /// `calls`.
     pub(super) name: String,
     pub(super) used: u32,
     pub(super) limit: u32,

@@ -1,4 +1,4 @@
-//! A run under way, as JavaScript watches and steers it.
+//! A run of a pipeline, as JavaScript observes and controls it.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -14,17 +14,17 @@ use tidegate_core::request::ResourceId;
 use tidegate_core::runtime::Spawn;
 use wasm_bindgen::prelude::*;
 
-use super::desk::{Callbacks, JsWorkload, Office};
+use super::callback_bridge::{CallbackBridge, Callbacks, JsWorkload};
 use super::outcome::task_outcome;
 use super::report::{self, SlotsWhy};
-use crate::gate::{news, tie};
+use crate::gate::{call_context, tickets};
 use crate::host::JsHost;
 use crate::json::{from_js, to_js};
 
-/// A run of a pipeline. It goes on without this handle.
+/// A run of a pipeline. It continues if this handle is dropped.
 #[wasm_bindgen]
 pub struct PipelineRun {
-    office: Rc<Office>,
+    bridge: Rc<CallbackBridge>,
     handle: RunHandle<JsHost>,
     report: Rc<RefCell<Option<RunReport>>>,
 }
@@ -37,9 +37,9 @@ impl PipelineRun {
         callbacks: Callbacks,
     ) -> Self {
         let names = pipeline.plan().columns().iter().map(|column| column.name.clone()).collect();
-        let office = Rc::new(Office::new(callbacks, names));
+        let bridge = Rc::new(CallbackBridge::new(callbacks, names));
         #[allow(clippy::arc_with_non_send_sync, reason = "the driver shares workloads on hosts with threads, too")]
-        let workload = Arc::new(JsWorkload(Rc::clone(&office)));
+        let workload = Arc::new(JsWorkload(Rc::clone(&bridge)));
         let run = match gate {
             Some(gate) => {
                 let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
@@ -47,16 +47,16 @@ impl PipelineRun {
             }
             None => driver::run(JsHost, pipeline, workload),
         };
-        let started = Self { office, handle: run.handle(), report: Rc::default() };
-        JsHost.spawn(drive(run, Rc::clone(&started.office), started.handle.clone(), Rc::clone(&started.report)));
+        let started = Self { bridge, handle: run.handle(), report: Rc::default() };
+        JsHost.spawn(drive(run, Rc::clone(&started.bridge), started.handle.clone(), Rc::clone(&started.report)));
         started
     }
 }
 
-/// Polls the run to its end, and hands on its events in the turns between.
+/// Polls the run to its end, and passes on its events between polls.
 async fn drive(
     run: driver::PipelineRun<JsHost, JsWorkload>,
-    office: Rc<Office>,
+    bridge: Rc<CallbackBridge>,
     handle: RunHandle<JsHost>,
     report: Rc<RefCell<Option<RunReport>>>,
 ) {
@@ -66,74 +66,74 @@ async fn drive(
         let polled = run.as_mut().poll(context);
         handle.take_events(&mut events);
         for event in events.drain(..) {
-            // Made of numbers and texts, it always has JSON.
+            // It consists of numbers and strings, so serialization cannot fail.
             let event = to_js(&event).unwrap_or_default();
-            office.call(|to| to.event(&event));
+            bridge.call(|to| to.event(&event));
         }
         polled
     })
     .await;
     *report.borrow_mut() = Some(ended);
-    office.close();
+    bridge.close();
 }
 
 #[wasm_bindgen]
 impl PipelineRun {
-    /// How a task ended: 0 made, 1 skipped, 2 cancelled, from 16 a failure that may pass, from 32 one for good.
-    /// `retry_after_ms` is NaN if the provider asked for no pause, `status` is 0 if there is no HTTP status. Nothing happens if nobody
-    /// waits for it any more.
+    /// Reports how a task ended: 0 success, 1 skipped, 2 cancelled, from 16 a retryable failure, from 32 a
+    /// final one. `retry_after_ms` is NaN if the provider asked for no pause, `status` is 0 if there is no
+    /// HTTP status. Has no effect if the task has ended or was stopped before.
     pub fn finish(&self, slot: u32, generation: u32, outcome: u32, retry_after_ms: f64, status: u16) {
         let outcome = task_outcome(outcome, retry_after_ms, status);
-        self.office.finish(slot, generation, Ok(outcome));
+        self.bridge.finish(slot, generation, Ok(outcome));
     }
 
-    /// A task met a bug, which ends the run.
+    /// Reports a bug in a task, which ends the run.
     pub fn broke(&self, slot: u32, generation: u32, message: &str) {
-        self.office.finish(slot, generation, Err(FatalError(message.into())));
+        self.bridge.finish(slot, generation, Err(FatalError(message.into())));
     }
 
-    /// A step of a row group ended: `failure` says what was wrong, if anything; `left_out` are the rows that a pre-batch hook
-    /// does not want.
+    /// Reports the end of a step of a row group: `failure` is its error message, if it failed; `left_out` are
+    /// the rows that a pre-batch hook leaves out.
     #[wasm_bindgen(js_name = stepEnded)]
     pub fn step_ended(&self, step: u32, row_group: u32, left_out: Vec<u32>, failure: Option<String>) {
-        self.office.step_ended(step, row_group, failure.map_or(Ok(left_out), Err));
+        self.bridge.step_ended(step, row_group, failure.map_or(Ok(left_out), Err));
     }
 
-    /// The gate's next `acquire` is this task's.
+    /// Assigns the gate's next `acquire` to this task.
     pub fn lend(&self, slot: u32, generation: u32) {
-        tie::lend(self.office.tie(slot, generation));
+        call_context::lend(self.bridge.token(slot, generation));
     }
 
-    /// Stops the run: tasks under way are told to stop, and it is over once every lease is back.
+    /// Cancels the run: stops running tasks, and ends once every lease is released.
     pub fn cancel(&self) {
         self.handle.cancel();
-        news::announce();
+        tickets::announce();
     }
 
-    /// Drains the run: calls that are out end, and none begins.
+    /// Drains the run: calls in flight finish, and none starts.
     pub fn drain(&self) {
         self.handle.drain();
-        news::announce();
+        tickets::announce();
     }
 
-    /// Winds the run down: row groups in work are finished and saved.
+    /// Winds the run down: active row groups are finished and saved.
     #[wasm_bindgen(js_name = windDown)]
     pub fn wind_down(&self) {
         self.handle.wind_down();
-        news::announce();
+        tickets::announce();
     }
 
-    /// Asks for the events of these kinds from now on. Throws for a kind that does not exist.
+    /// Records events of these kinds from now on. Throws for an unknown kind.
     pub fn listen(&self, #[wasm_bindgen(unchecked_param_type = "string[]")] kinds: &JsValue) -> Result<(), JsError> {
         let kinds: Vec<SchedulerEventKind> = from_js("kinds", kinds)?;
         self.handle.listen(SchedulerInterest::of(&kinds));
         Ok(())
     }
 
-    /// Returns where the run stands.
+    /// Returns the progress of the run.
     #[wasm_bindgen(unchecked_return_type = "Progress")]
     pub fn progress(&self) -> Result<JsValue, JsError> {
-        to_js(&report::Progress::of(&self.handle.progress(), &self.office.names))
+        to_js(&report::Progress::of(&self.handle.progress(), &self.bridge.names))
     }
 
     /// Returns the results of the run; undefined before its end.
@@ -142,14 +142,15 @@ impl PipelineRun {
         self.report.borrow().as_ref().map_or(Ok(JsValue::UNDEFINED), |ended| to_js(&report::RunReport::of(ended)))
     }
 
-    /// The rows of a row group that are not dropped.
+    /// Returns the rows of a row group that are not dropped.
     #[must_use]
     #[wasm_bindgen(js_name = liveRows)]
     pub fn live_rows(&self, row_group: u32) -> Vec<u32> {
         self.handle.inspect(|pipeline| pipeline.live_rows(row_group).collect())
     }
 
-    /// What keeps a task; `row` is below 0 for a whole row group. Nothing for one that runs, or is made or dropped.
+    /// Returns why a task does not run; `row` is below 0 for a whole row group. Nothing if it runs, is
+    /// complete or was dropped.
     #[must_use]
     #[wasm_bindgen(js_name = whyWaiting)]
     pub fn why_waiting(&self, column: &str, row_group: u32, row: i32) -> Option<String> {
@@ -160,7 +161,7 @@ impl PipelineRun {
         })
     }
 
-    /// Returns what keeps slots of each resource of the tasks empty.
+    /// Returns why slots of each task resource are idle.
     #[wasm_bindgen(js_name = whySlots, unchecked_return_type = "SlotsWhy[]")]
     pub fn why_slots(&self) -> Result<JsValue, JsError> {
         let slots: Vec<_> = self.handle.inspect(|pipeline| {

@@ -1,4 +1,4 @@
-//! Where the slot-time of the workers and of each model went.
+//! How the slot-time of the workers and of each model was used.
 
 use serde::Serialize;
 use tidegate_core::observe::{IdleCause, ResourceFigures};
@@ -21,7 +21,7 @@ struct Part {
     share: f64,
 }
 
-/// That of `submission`, then of each model.
+/// The split of `submission`, then of each model.
 pub(super) fn splits(world: &World) -> Vec<IdleSplit> {
     let figures = world.figures().unwrap_or_default();
     let models =

@@ -1,4 +1,4 @@
-//! What the first worker slots did lately: spans of local work, of waiting, and of calls.
+//! The recent activity of the first worker slots: spans of local work, of waiting, and of calls.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use tidegate_core::pipeline::WorkerId;
 use tidegate_core::sim::world::{ActivityChange, WorkerActivity};
 use tidegate_core::time::Instant;
 
-/// Worker slots that are shown at most.
+/// The largest number of worker slots shown.
 pub(crate) const MOST_LANES: usize = 64;
 
-/// Closed spans that are kept; older ones are forgotten.
+/// The number of closed spans kept; older ones are dropped.
 const MOST_SPANS: usize = 8192;
 
 /// Numbers for each span in the array that JavaScript reads.
@@ -18,7 +18,7 @@ const NUMBERS: usize = 5;
 /// The most numbers that reading may write.
 pub(crate) const LENGTH: usize = (MOST_SPANS + MOST_LANES) * NUMBERS;
 
-/// One thing that one worker did.
+/// One span of one worker.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     worker: WorkerId,
@@ -41,7 +41,7 @@ impl Lanes {
         Self { closed: VecDeque::with_capacity(MOST_SPANS), open: [None; MOST_LANES] }
     }
 
-    /// A worker does something else from now on. One of a slot that is not shown is ignored.
+    /// Records that a worker changes its activity. Ignores slots that are not shown.
     pub(crate) fn on_move(&mut self, moved: ActivityChange) {
         let Some(open) = self.open.get_mut(moved.worker.key().slot as usize) else { return };
         let begun = moved.now.map(|(column, doing)| {
@@ -49,7 +49,7 @@ impl Lanes {
             Span { worker: moved.worker, doing, column, from: moved.at, until: moved.at }
         });
         let Some(span) = std::mem::replace(open, begun) else { return };
-        // What took no time cannot be seen.
+        // Spans of length zero cannot be shown.
         if span.from < moved.at {
             if self.closed.len() == MOST_SPANS {
                 self.closed.pop_front();
@@ -58,13 +58,13 @@ impl Lanes {
         }
     }
 
-    /// Who is at work in a lane just now.
+    /// Returns the task that runs in a lane.
     pub(crate) fn worker(&self, lane: usize) -> Option<WorkerId> {
         self.open.get(lane)?.map(|span| span.worker)
     }
 
-    /// Writes the spans that reach past `from`, five numbers each: lane, start and end in milliseconds, column, kind. One
-    /// that is still open ends now.
+    /// Writes the spans that reach past `from`, five numbers each: lane, start and end in milliseconds,
+    /// column, kind. One that is still open ends now.
     pub(crate) fn write(&self, from: Instant, now: Instant, into: &mut Vec<f64>) {
         into.clear();
         let first = self.closed.partition_point(|span| span.until <= from);

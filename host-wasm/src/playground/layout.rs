@@ -1,4 +1,4 @@
-//! What a run is made of, for whoever lays out a page.
+//! The structure of a run, for the layout of a page.
 
 use serde::Serialize;
 use tidegate_core::pipeline::Strategy;
@@ -76,7 +76,7 @@ impl Layout {
             groups,
             providers: providers.collect(),
             slots: std::iter::once(Slot { name: "submission".to_owned() }).chain(resources).collect(),
-            // Workers that yield make room for others, in further slots.
+            // Yielding workers free their slots for others, which get further slots.
             lanes: if scenario.yields { MOST_LANES } else { MOST_LANES.min(scenario.submission_limit as usize) },
         })
     }

@@ -1,10 +1,11 @@
-//! A scenario in virtual time, and all that a page shows of it.
+//! A scenario in virtual time, and the figures that a page shows of it.
 //!
-//! [`Playground`] owns a `World` of the core. The caller, usually a worker, decides how virtual time follows real time
-//! and calls [`Playground::advance_to`] with a bound on events, as often as it likes. Three streams come out: the *sample*,
-//! a plain object with the figures of this instant; the *telemetry*, the charts' history; and the *lanes*, what each
-//! worker slot did lately. The last two are typed arrays, and all memory is bounded, however long the run. The same
-//! scenario, seed and changes at the same instants give the same digest on every machine.
+//! [`Playground`] owns a `World` of the core. The caller, usually a worker, decides how virtual time follows
+//! real time and calls [`Playground::advance_to`] with a bound on events, as often as it likes. Three streams
+//! come out: the *sample*, a plain object with the figures of this instant; the *telemetry*, the charts'
+//! history; and the *lanes*, what each worker slot did lately. The last two are typed arrays, and all memory
+//! is bounded, however long the run. The same scenario, seed and changes at the same instants give the same
+//! digest on every machine.
 //!
 //! | file | what it is for |
 //! | --- | --- |
@@ -41,11 +42,11 @@ const TYPES: &'static str = include_str!("types.d.ts");
 pub struct Playground {
     run: Run,
     charts: Charts,
-    /// Where numbers are put together before they are copied out; kept, so that reading allocates nothing.
+    /// A buffer for numbers before they are copied out; kept, so that reading allocates nothing.
     scratch: Vec<f64>,
 }
 
-/// What is kept of the past.
+/// The recorded history.
 struct Charts {
     telemetry: Telemetry,
     lanes: Lanes,
@@ -53,7 +54,7 @@ struct Charts {
 
 #[wasm_bindgen]
 impl Playground {
-    /// Starts a run. Equal seeds give equal runs. Throws for a scenario that cannot run, with what is wrong with it.
+    /// Starts a run. Equal seeds give equal runs. Throws for an invalid scenario, with the path of the error.
     #[wasm_bindgen(constructor)]
     pub fn new(
         #[wasm_bindgen(unchecked_param_type = "Scenario")] scenario: &JsValue,
@@ -64,8 +65,9 @@ impl Playground {
         Ok(Self { run, charts, scratch: Vec::with_capacity(MAX_BUCKETS) })
     }
 
-    /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever comes first.
-    /// Returns whether it is done: false means that events at or before `virtualMs` are still to come.
+    /// Runs to `virtualMs`, or until `maxEvents` events have happened, or to the end of the run, whichever
+    /// comes first. Returns whether it is done: false means that events at or before `virtualMs` are still to
+    /// come.
     #[wasm_bindgen(js_name = advanceTo)]
     pub fn advance_to(
         &mut self,
@@ -78,15 +80,15 @@ impl Playground {
         run.advance_to(virtual_ms, max_events, |world| charts.look(world))
     }
 
-    /// Carries out the next event, and no other. Returns false at the end of the run.
+    /// Processes the next event only. Returns false at the end of the run.
     pub fn step(&mut self) -> bool {
         let is_made = self.run.world.step();
         self.charts.look(&mut self.run.world);
         is_made
     }
 
-    /// Goes to an instant: call `advanceTo` with it, in slices, until it is done. If it lies in the past, the run has
-    /// begun anew, with everything that was changed: it comes out as it did the first time, to the last decision.
+    /// Goes to a virtual time: call `advanceTo` with it, in slices, until it is done. If it lies in the past,
+    /// the run restarts with all changes, and repeats every decision.
     pub fn seek(
         &mut self,
         #[wasm_bindgen(js_name = virtualMs, param_description = "milliseconds since the start of the run")]
@@ -99,7 +101,7 @@ impl Playground {
         Ok(())
     }
 
-    /// Says of a run that is made anew with changes to come how far it had come before it was taken back: see `change()`.
+    /// Sets how far a restarted run had come before: see `change()`.
     #[wasm_bindgen(js_name = takenBack)]
     pub fn taken_back(
         &mut self,
@@ -109,8 +111,8 @@ impl Playground {
         self.run.had_reached(from_ms)
     }
 
-    /// Changes something from the nanosecond after now on. In a run that was taken back, the changes between now and where it
-    /// had been are dropped: this is another branch. Throws, and changes nothing, for what is out of range or not there.
+    /// Applies a change one nanosecond from now. In a run that went back, later changes up to where it had
+    /// come are dropped. Throws for a value out of range or an unknown target, and then changes nothing.
     pub fn change(
         &mut self,
         #[wasm_bindgen(unchecked_param_type = "Intervention")] what: &JsValue,
@@ -118,14 +120,13 @@ impl Playground {
         self.run.change(what)
     }
 
-    /// Everything that is changed in the run, by the scenario and by `change()`, in order of time: what has come and what
-    /// is still to come.
+    /// All changes of the run, by the scenario and by `change()`, in order of time, both past and future.
     #[wasm_bindgen(unchecked_return_type = "Change[]")]
     pub fn changes(&self) -> Result<JsValue, JsError> {
         to_js(&self.run.world.changes())
     }
 
-    /// The scenario, with all changes so far written into it: it runs the same.
+    /// The scenario including all changes so far: it gives the same run.
     #[wasm_bindgen(unchecked_return_type = "Scenario")]
     pub fn scenario(&self) -> Result<JsValue, JsError> {
         to_js(&self.run.scenario)
@@ -137,7 +138,7 @@ impl Playground {
         self.run.seed as f64
     }
 
-    /// The virtual instant of the next event, in milliseconds, or undefined when nothing is left to happen.
+    /// The virtual time of the next event, in milliseconds, or undefined if there is none.
     #[wasm_bindgen(js_name = nextEventMs)]
     #[must_use]
     pub fn next_event_ms(&self) -> Option<f64> {
@@ -150,20 +151,20 @@ impl Playground {
         millis(self.run.world.now())
     }
 
-    /// What the run is made of. It does not change.
+    /// The structure of the run. It does not change.
     #[wasm_bindgen(unchecked_return_type = "Layout")]
     pub fn layout(&self) -> Result<JsValue, JsError> {
         to_js(&Layout::of(&self.run.scenario)?)
     }
 
-    /// The figures of this instant.
+    /// The figures at the present time.
     #[wasm_bindgen(unchecked_return_type = "PlaygroundSample")]
     pub fn sample(&self) -> Result<JsValue, JsError> {
         let world = &self.run.world;
         to_js(&PlaygroundSample { sample: world.sample(), idle: idle::splits(world) })
     }
 
-    /// Why something waits, one entry for each thing that binds; empty where nothing waits.
+    /// Why something waits: one entry for each binding constraint; empty if nothing waits.
     #[wasm_bindgen(unchecked_return_type = "Why[]")]
     pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
         let about: WhySubject = from_js("what is asked about", about)?;
@@ -176,12 +177,14 @@ impl Playground {
         self.run.world.steps() as f64
     }
 
-    /// What the run has come to, as JSON text: what `tidegate simulate --json` prints of the same scenario and seed.
+    /// The results of the run, as the JSON text that `tidegate simulate --json` prints for the same scenario
+    /// and seed.
     pub fn results(&self) -> Result<String, JsError> {
         Ok(serde_json::to_string_pretty(&self.run.report()?)? + "\n")
     }
 
-    /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every target.
+    /// A hash over every decision so far, as 16 hexadecimal digits. Equal runs have equal digests on every
+    /// target.
     #[must_use]
     pub fn digest(&self) -> String {
         self.run.digest()
@@ -213,10 +216,10 @@ impl Playground {
         MAX_BUCKETS * (1 + self.charts.telemetry.providers() * Field::ALL.len())
     }
 
-    /// Copies the history into `target` and returns how many buckets it has. The layout is a struct of arrays with a
-    /// fixed stride of `telemetryStride()`: first the times in virtual milliseconds, then for each provider in the
-    /// sample's order one array per name in `telemetryFields()`. Only the first buckets of each array are meaningful.
-    /// Throws when `target` is shorter than `telemetryLength()`.
+    /// Copies the history into `target` and returns how many buckets it has. The layout is a struct of arrays
+    /// with a fixed stride of `telemetryStride()`: first the times in virtual milliseconds, then for each
+    /// provider in the sample's order one array per name in `telemetryFields()`. Only the first buckets of
+    /// each array are meaningful. Throws when `target` is shorter than `telemetryLength()`.
     #[wasm_bindgen(js_name = readTelemetry)]
     pub fn read_telemetry(&mut self, target: &Float64Array) -> Result<usize, JsError> {
         holds("the telemetry of this run", target, self.telemetry_length())?;
@@ -258,10 +261,10 @@ impl Playground {
         lanes::LENGTH
     }
 
-    /// Copies what the first worker slots did since `fromMs` into `target`, and returns how many spans that are: five
-    /// numbers each, the lane, the start and the end in virtual milliseconds, the column, and the kind (a `LaneKind`). What
-    /// still goes on ends now. Of at most 64 lanes, the latest 8192 spans are kept. Throws when `target` is shorter than
-    /// `lanesLength()`.
+    /// Copies the activity of the first worker slots since `fromMs` into `target`, and returns the number of
+    /// spans: five numbers each, the lane, the start and the end in virtual milliseconds, the column, and the
+    /// kind (a `LaneKind`). Open spans end now. The latest 8192 spans of at most 64 lanes are kept. Throws
+    /// when `target` is shorter than `lanesLength()`.
     #[wasm_bindgen(js_name = readLanes)]
     pub fn read_lanes(
         &mut self,
@@ -276,7 +279,7 @@ impl Playground {
     }
 }
 
-/// What a person may click on.
+/// The elements that a user can select.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum WhySubject {
@@ -322,7 +325,7 @@ impl Charts {
         charts
     }
 
-    /// To be called after every event, so that nothing is missed in between.
+    /// Must be called after every event, so that nothing is missed.
     fn look(&mut self, world: &mut World) {
         self.telemetry.advance(world.now());
         for (index, level) in levels(world).enumerate() {

@@ -27,7 +27,9 @@ export class Playground {
   static telemetryStride(): number;
   static telemetryFields(): TelemetryField[];
   lanesLength(): number;
-  /** Five numbers a span: lane, startMs, endMs (NaN: open), column, kind (LaneKind). Returns how many spans. */
+  /**
+   * Five numbers a span: lane, startMs, endMs (NaN: open), column, kind (LaneKind). Returns how many spans.
+   */
   readLanes(fromMs: number, target: Float64Array): number;
   results(): string;
   free(): void;
@@ -36,7 +38,7 @@ export class Exporter {
   constructor(kind: "trace" | "decisions", scenario: Scenario, seed: number, untilMs?: number);
   /** The next part of the text; undefined at its end. */
   next(maxEvents: number): string | undefined;
-  /** How far it is, 0 to 1. */
+  /** The progress, 0 to 1. */
   share(): number;
   free(): void;
 }

@@ -1,14 +1,16 @@
 //! What the charts show: every provider's levels over the whole run, in a bounded number of buckets.
 //!
-//! A run may take seconds or days of virtual time and millions of events, and a chart is some hundred pixels wide. So
-//! time is cut into buckets of one width. When all [`MAX_BUCKETS`] are used, neighbours are folded in pairs and the
-//! width doubles: nothing is thrown away, only made coarser. For a bucket that covers the time `t`:
+//! A run may take seconds or days of virtual time and millions of events, and a chart is some hundred pixels
+//! wide. So time is cut into buckets of one width. When all [`MAX_BUCKETS`] are used, neighbours are folded
+//! in pairs and the width doubles: nothing is thrown away, only made coarser. For a bucket that covers the
+//! time `t`:
 //!
 //! ```text
 //! in flight = integral of calls in flight over t / t        cooling = time within t spent in cooldown / t
 //! ```
 //!
-//! Integrals and counts add up when buckets fold, peaks take the larger, and of a level the later value stands.
+//! Integrals and counts add up when buckets fold, peaks take the larger, and of a level the later value
+//! stands.
 
 pub(crate) use tidegate_core::sim::world::ProviderLevel;
 use tidegate_core::time::{Duration, Instant};
@@ -30,14 +32,14 @@ pub(crate) enum Field {
     Peak,
     /// The last true capacity.
     Capacity,
-    /// Answers 429 within the bucket.
+    /// Responses with status 429 within the bucket.
     Refused,
     /// The share of the bucket spent in cooldown, 0 to 1.
     Cooling,
 }
 
 impl Field {
-    /// All fields, in the order in which they are handed out.
+    /// All fields, in the order in which they are exported.
     pub(crate) const ALL: [Self; 6] =
         [Self::Limit, Self::InFlight, Self::Peak, Self::Capacity, Self::Refused, Self::Cooling];
 
@@ -67,7 +69,7 @@ impl Field {
         }
     }
 
-    /// What a bucket holds when it opens at this level.
+    /// Returns the initial value of a bucket at this level.
     fn opening(self, level: ProviderLevel) -> f64 {
         match self {
             Self::Limit => f64::from(level.limit),
@@ -77,7 +79,7 @@ impl Field {
         }
     }
 
-    /// What an integral reads as at one instant.
+    /// Returns the value of an integral at one instant.
     fn instantaneous(self, level: ProviderLevel, now: Instant) -> f64 {
         match self {
             Self::InFlight => f64::from(level.in_flight),
@@ -112,7 +114,7 @@ impl Telemetry {
         let series = vec![Series::default(); levels.len()];
         let mut telemetry = Self { width: FIRST_WIDTH, buckets: 0, now: Instant::ZERO, series };
         telemetry.open_bucket();
-        // Set, not assumed: what was refused at the very start belongs to the first bucket.
+        // Set, not assumed: a rejection at the very start belongs to the first bucket.
         for (index, level) in levels.into_iter().enumerate() {
             telemetry.set(index, level);
         }

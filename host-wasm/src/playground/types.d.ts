@@ -1,4 +1,4 @@
-/** What a run is made of; does not change while it goes on. */
+/** The structure of a run. It does not change. */
 export interface Layout {
   /** In the plan's order: every column comes after those it needs. */
   columns: LayoutColumn[];
@@ -26,30 +26,33 @@ export interface LayoutColumn {
   strategy: Strategy;
 }
 
-/** Where the slot-time of one resource went, from the start to now: shares that sum to 1, or are all 0 at the start. */
+/**
+ * How the slot-time of one resource was used, from the start to now: shares that sum to 1, or are all 0 at
+ * the start.
+ */
 export interface IdleSplit {
   /** `submission`, or a model. */
   name: string;
   busy: number;
-  /** Idle while something wanted it. */
+  /** Idle while a queued task or call required it. */
   starved: number;
-  /** Idle while nothing did. */
+  /** Idle while none did. */
   frontier: number;
   /** The idle part by cause, the largest first; `share` is of all slot-time. */
   why: { cause: IdleCause; words: string; share: number }[];
 }
 
-/** A sample, and where the capacity went so far. */
+/** A sample, and how the capacity was used so far. */
 export interface PlaygroundSample extends Sample {
   /** For `submission`, then each model. */
   idle: IdleSplit[];
 }
 
-/** What `why()` is asked about: indices into the arrays of `Layout`, or a worker slot shown by `readLanes()`. */
+/** The subject of `why()`: an index into the arrays of `Layout`, or a worker slot shown by `readLanes()`. */
 export type About = { column: number } | { group: number } | { provider: number } | { slots: number } | { lane: number } | "row_groups";
 
 /** The measures kept per provider: see `Playground.readTelemetry`. */
 export type TelemetryField = "limit" | "inFlight" | "peak" | "capacity" | "refused" | "cooling";
 
-/** The third number of a span in `readLanes()`, by its value: at local work, waiting for a call, its call is out. */
+/** The kind of a span in `readLanes()`, by its value: local work, waiting for a call, call in flight. */
 export type LaneKind = 0 | 1 | 2;

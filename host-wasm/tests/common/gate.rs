@@ -2,7 +2,7 @@
 
 use tidegate_core::time::{Clock, Duration};
 use tidegate_wasm::gate::answer::read_head;
-use tidegate_wasm::gate::news::{DENIED, NO_NEWS, denial_reason, next_news};
+use tidegate_wasm::gate::tickets::{DENIED, EMPTY, denial_reason, next_completion};
 use tidegate_wasm::gate::{RequestGate, cancel, finish};
 use tidegate_wasm::host::JsHost;
 use wasm_bindgen_test::wasm_bindgen_test;
@@ -31,12 +31,12 @@ async fn sleep(span: Duration) {
     JsHost.sleep_until(JsHost.now() + span).await;
 }
 
-/// The next news. The runner ends a test that never has any.
-async fn news_in_time() -> i32 {
+/// Returns the next completion. The runner ends a test that never has one.
+async fn completion_in_time() -> i32 {
     loop {
-        match next_news() {
-            NO_NEWS => sleep(Duration::from_millis(2)).await,
-            news => return news,
+        match next_completion() {
+            EMPTY => sleep(Duration::from_millis(2)).await,
+            completion => return completion,
         }
     }
 }
@@ -49,7 +49,7 @@ fn a_waiting_call_gets_the_slot_that_a_finished_one_gives_back() {
     assert!(first >= 0 && second < 0 && second != DENIED);
     assert_eq!(gate.try_acquire(resource, -1, 0, 0), DENIED);
     assert_eq!(end(first, SUCCESS, f64::NAN), 1);
-    assert_eq!((next_news(), next_news()), (!second, NO_NEWS));
+    assert_eq!((next_completion(), next_completion()), (!second, EMPTY));
     assert_eq!(end(!second, SUCCESS, f64::NAN), 0);
 }
 
@@ -60,7 +60,7 @@ fn a_ticket_that_is_given_up_leaves_the_queue_or_gives_its_slot_back() {
     let (left, next) = (ask(&gate, resource, f64::NAN), ask(&gate, resource, f64::NAN));
     assert_eq!(cancel(!left as u32), 0);
     assert_eq!(cancel(held as u32), 1);
-    assert_eq!((next_news(), next_news()), (!next, NO_NEWS));
+    assert_eq!((next_completion(), next_completion()), (!next, EMPTY));
     assert_eq!(cancel(!next as u32), 0);
     assert!(ask(&gate, resource, 0.0) >= 0);
 }
@@ -70,7 +70,7 @@ async fn a_wait_past_its_deadline_is_refused_with_the_reason() {
     let (gate, resource) = gate_of(1);
     let held = ask(&gate, resource, f64::NAN);
     let late = ask(&gate, resource, 5.0);
-    assert_eq!(news_in_time().await, late, "the ticket is free again");
+    assert_eq!(completion_in_time().await, late, "the ticket is free again");
     assert_eq!(denial_reason(), QUEUE_TIMEOUT);
     end(held, SUCCESS, f64::NAN);
 }
@@ -82,7 +82,7 @@ async fn after_a_429_nobody_goes_out_before_the_provider_said() {
     end(ask(&gate, resource, f64::NAN), RATE_LIMITED, 30.0);
     let waiting = ask(&gate, resource, f64::NAN);
     assert!(waiting < 0);
-    assert_eq!(news_in_time().await, !waiting);
+    assert_eq!(completion_in_time().await, !waiting);
     assert!(JsHost.now() >= until);
     end(!waiting, SUCCESS, f64::NAN);
 }
@@ -93,7 +93,7 @@ fn shutdown_turns_waiting_calls_away() {
     let held = ask(&gate, resource, f64::NAN);
     let waiting = ask(&gate, resource, f64::NAN);
     assert_eq!(gate.shutdown(), 1);
-    assert_eq!(next_news(), waiting);
+    assert_eq!(next_completion(), waiting);
     assert_eq!(denial_reason(), SHUTDOWN);
     end(held, SUCCESS, f64::NAN);
 }

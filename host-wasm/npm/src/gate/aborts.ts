@@ -1,9 +1,9 @@
 /**
- * One listener for each signal, however many calls share it: a signal's own list of listeners is searched for
- * each that goes.
+ * Registers one listener per signal, however many calls share it. Removing a listener from a signal searches
+ * the signal's whole listener list.
  */
 
-/** Who hears of the abort of one signal. */
+/** The callbacks for the abort of one signal. */
 class Listeners {
   readonly #all = new Set<() => void>();
   readonly #signal: AbortSignal;
@@ -29,14 +29,16 @@ class Listeners {
 
 const bySignal = new WeakMap<AbortSignal, Listeners>();
 
-/** Calls `listener` once when `signal` is aborted, unless it is taken away before. It throws nothing. */
+/**
+ * Calls `listener` once when `signal` is aborted, unless it is removed before. The listener must not throw.
+ */
 export function onAbort(signal: AbortSignal, listener: () => void): void {
   let listeners = bySignal.get(signal);
   if (listeners === undefined) bySignal.set(signal, (listeners = new Listeners(signal)));
   listeners.add(listener);
 }
 
-/** Takes a listener away. */
+/** Removes a listener. */
 export function offAbort(signal: AbortSignal, listener: () => void): void {
   bySignal.get(signal)?.remove(listener);
 }

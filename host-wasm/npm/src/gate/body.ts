@@ -1,47 +1,50 @@
 /**
- * The body of an answer, which holds the slot of its call for as long as the provider works on it.
+ * The body of a response, which holds the slot of its call while the provider works on it.
  *
- * A provider counts a stream as a call until its last piece is sent, so the slot is held until then and not
- * until the head: calls that stream would otherwise look finished after their first token, and far too many
- * would go out. What holds the slot is the provider, never the reader. A body is read ahead of its reader,
- * and most have ended before anybody looks at them. One that is longer waits for its reader, and gives its
- * slot back when that has taken nothing for a while.
+ * A provider counts a stream as a call until its last chunk is sent. So the slot is held until then and not
+ * only until the head arrives. Otherwise streaming calls would appear finished after their first token, and
+ * too many calls would start. The provider holds the slot, not the reader: a body is read ahead of its
+ * reader, and most bodies are complete before they are read. A longer body waits for its reader, and releases
+ * its slot if the reader takes nothing for `idleMs`.
  *
  * ```text
  * provider --pump--> pieces, at most READ_AHEAD bytes and a piece --pull--> reader
  * ```
  */
 
-import { copyOf, likened } from "../response.js";
+import { copyOf, withHeadOf } from "../response.js";
 
-/** How much of a body is read before anybody takes it, in bytes. */
+/** How much of a body is read ahead of its reader, in bytes. */
 const READ_AHEAD = 256 * 1_024;
 
-/**
- * How the slot of a body ended: its body was read or came to its end, was given up, broke, or was left
- * unread.
- */
-export type BodyEnd = "whole" | "given up" | "broken" | "unread";
+/** Why a body released its slot: it is complete, it was cancelled, it failed, or it was not read. */
+export type BodyEnd = "complete" | "cancelled" | "broken" | "unread";
 
-/** Who hears of a body. */
+/** Callbacks of a body. */
 export interface BodyWatcher {
-  /** Once: the slot is free. `isOwed` says of a broken body that the provider had to send the next piece. */
-  ended(how: BodyEnd, error: unknown, isOwed: boolean): void;
-  /** The body begins to wait for its reader, or goes on: while it waits, it holds a slot for nothing. */
+  /**
+   * Called once, when the slot is released. `isProviderTurn`: for a broken body, whether the provider
+   * had to send the next chunk.
+   */
+  ended(how: BodyEnd, error: unknown, isProviderTurn: boolean): void;
+  /**
+   * Called when the body starts or stops waiting for its reader. While it waits, it holds a slot that the
+   * provider does not need.
+   */
   waits(isWaiting: boolean): void;
 }
 
 type Piece = Uint8Array<ArrayBuffer>;
 
-/** Bodies that nobody can read any more: they are given up, and so are their connections. */
-const unread =
+/** Bodies that are no longer referenced. They are cancelled, which closes their connections. */
+const forgottenBodies =
   typeof FinalizationRegistry === "undefined"
     ? undefined
-    : new FinalizationRegistry<() => Promise<void>>((giveUp) => void giveUp().catch(() => {}));
+    : new FinalizationRegistry<() => Promise<void>>((cancel) => void cancel().catch(() => {}));
 
 /**
- * Pieces between a provider and a reader. It knows nothing of the stream that is handed out, which may so be
- * forgotten.
+ * Buffers chunks between a provider and a reader. It does not reference the returned stream, so that the
+ * garbage collector can free the stream.
  */
 class ReadAhead {
   readonly #reader: ReadableStreamDefaultReader<Piece>;
@@ -49,11 +52,11 @@ class ReadAhead {
   readonly #idleMs: number;
   readonly #pieces: Piece[] = [];
   #bytes = 0;
-  /** Set once no piece follows. */
+  /** Set once no chunk follows. */
   #last: { readonly error?: unknown; readonly isBroken: boolean } | undefined;
-  /** The reader waits for a piece. */
+  /** Wakes the reader, which waits for a chunk. */
   #onPiece: (() => void) | undefined;
-  /** The pump waits for room. */
+  /** Wakes the pump, which waits for room in the buffer. */
   #onRoom: (() => void) | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #isHeld = true;
@@ -63,7 +66,7 @@ class ReadAhead {
     this.#watcher = watcher;
     this.#idleMs = idleMs;
     void this.#pump();
-    // It may end or break while the pump waits.
+    // The body can fail while the pump waits.
     reader.closed.catch((error: unknown) => this.#broke(error));
   }
 
@@ -82,7 +85,7 @@ class ReadAhead {
         while (this.#bytes >= READ_AHEAD && this.#last === undefined) await this.#room();
       }
       this.#last ??= { isBroken: false };
-      this.#end("whole");
+      this.#end("complete");
     } catch (error) {
       this.#broke(error);
     }
@@ -95,7 +98,7 @@ class ReadAhead {
       if (isFirst) {
         this.#watcher.waits(true);
         this.#timer = setTimeout(() => this.#end("unread"), Math.min(this.#idleMs, LONGEST_DELAY_MS));
-        // A body that nobody reads keeps no process alive.
+        // The timer must not keep the process alive.
         (this.#timer as { unref?: () => void }).unref?.();
       }
       this.#onRoom = () => {
@@ -123,9 +126,7 @@ class ReadAhead {
     this.#watcher.ended(how, error, !isWaiting);
   }
 
-  /**
-   * The next piece, in order; undefined at the end. Throws what the body broke with, behind its last piece.
-   */
+  /** Returns the next chunk; undefined at the end. Throws the error of a broken body after its last chunk. */
   async take(): Promise<Piece | undefined> {
     while (this.#pieces.length === 0 && this.#last === undefined) {
       await new Promise<void>((resolve) => (this.#onPiece = resolve));
@@ -141,10 +142,10 @@ class ReadAhead {
     return piece;
   }
 
-  readonly giveUp = (reason?: unknown): Promise<void> => {
+  readonly cancel = (reason?: unknown): Promise<void> => {
     this.#last ??= { isBroken: false };
     this.#pieces.length = 0;
-    this.#end("given up");
+    this.#end("cancelled");
     this.#onRoom?.();
     return this.#reader.cancel(reason);
   };
@@ -154,13 +155,13 @@ class ReadAhead {
 const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
 /**
- * The same answer, whose body says once how it ended, and holds its slot until then. `idleMs` bounds how long
- * it waits for its reader.
+ * Returns the same response with a body that holds its slot and calls `watcher.ended` once. `idleMs` bounds
+ * how long the body waits for its reader.
  */
 export function holdBody(answer: Response, idleMs: number, watcher: BodyWatcher): Response {
   const { body } = answer;
   if (body === null) {
-    watcher.ended("whole", undefined, false);
+    watcher.ended("complete", undefined, false);
     return answer;
   }
   let unregister: (() => void) | undefined;
@@ -169,10 +170,10 @@ export function holdBody(answer: Response, idleMs: number, watcher: BodyWatcher)
     reader,
     {
       waits: (isWaiting) => watcher.waits(isWaiting),
-      ended: (how, error, isOwed) => {
-        // Whoever left it unread may still read it, and its connection is still there to be given up.
+      ended: (how, error, isProviderTurn) => {
+        // An unread body can still be read, and its connection can still be cancelled.
         if (how !== "unread") unregister?.();
-        watcher.ended(how, error, isOwed);
+        watcher.ended(how, error, isProviderTurn);
       },
     },
     idleMs,
@@ -184,21 +185,21 @@ export function holdBody(answer: Response, idleMs: number, watcher: BodyWatcher)
         if (piece === undefined) controller.close();
         else controller.enqueue(piece);
       },
-      cancel: ahead.giveUp,
+      cancel: ahead.cancel,
     },
-    // Nothing is taken before it is asked for.
+    // The stream takes no chunk before its reader requests one.
     { highWaterMark: 0 },
   );
   try {
-    const copy = likened(copyOf(answer, held), answer);
+    const copy = withHeadOf(copyOf(answer, held), answer);
     if (ahead.isHeld) {
-      // The stream and not the answer: whoever reads it may have let go of that.
-      unread?.register(held, ahead.giveUp, ahead);
-      unregister = () => void unread?.unregister(ahead);
+      // The stream is registered, not the response: a reader may keep only the stream.
+      forgottenBodies?.register(held, ahead.cancel, ahead);
+      unregister = () => void forgottenBodies?.unregister(ahead);
     }
     return copy;
   } catch (error) {
-    // The caller hears of it as what is thrown.
+    // The error is thrown to the caller.
     void reader.cancel(error).catch(() => {});
     throw error;
   }

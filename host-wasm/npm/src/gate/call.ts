@@ -1,8 +1,8 @@
-/** What is known of one call, and what its end means. */
+/** One call: its signal, the responses it observed, and its outcome. */
 
 import { spanMs } from "../errors.js";
 import type { Resource } from "./keys.js";
-import type { Course } from "./retries.js";
+import type { RetryState } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
 import { type AcquireRequest, type AfterCall, FINAL, NONE, Waiter } from "./tickets.js";
 import { endTimeout, startTimeout, type Timeout } from "./timeout.js";
@@ -23,51 +23,51 @@ import {
 import { type AnswerHead, errorText, headNumbers, isResponse, notesOf } from "../response.js";
 import type { Signal } from "../platform.js";
 
-/** How the function of a call ended: with a value, or with what it threw. */
+/** How the function of a call ended: with a value or with a thrown error. */
 export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
 
 /**
- * Says how a call ended. Undefined leaves it to the gate.
+ * Returns how a call ended. With undefined, the gate classifies the call itself.
  *
- * A fetch `Response` is read by its head; so is an error that has `status` and `headers`, or a `response`
- * that has them, as those of API clients do. Of the other errors, one whose `name` is `AbortError` is
- * `local_cancelled`, one that is called `TimeoutError` is `local_timeout`, a client's own timeout is
- * `provider_timeout`, a connection that failed or broke is `connection_failed` or `provider_failure`, and any
- * other is `unexpected`. Any other value is a `success`. Once the call's signal is aborted, an error of
- * whatever name is `provider_timeout` if `callTimeoutMs` is over, `local_timeout` if the signal's reason is a
- * `TimeoutError`, and `local_cancelled` otherwise.
+ * The gate reads the head of a fetch `Response`, and of an error with `status` and `headers` or with a
+ * `response` that has them, as API clients throw. Other errors: one named `AbortError` is `local_cancelled`,
+ * one named `TimeoutError` is `local_timeout`, a client's own timeout is `provider_timeout`, a failed or
+ * broken connection is `connection_failed` or `provider_failure`, and any other is `unexpected`. Any other
+ * value is a `success`. Once the call's signal is aborted, every error is `provider_timeout` if
+ * `callTimeoutMs` has passed, `local_timeout` if the signal's reason is a `TimeoutError`, and
+ * `local_cancelled` otherwise.
  */
 export type Classify<T> = (result: CallResult<T>) => Outcome | Completion | undefined;
 
-/** What the function of a call is given. */
+/** One call, as its function receives it. */
 export interface Call {
-  /** What is called. */
+  /** The resource that is called. */
   readonly resource: Resource;
   /**
-   * Aborted when the caller's signal is, and when `callTimeoutMs` is over. Hand it to whatever makes the
-   * call.
+   * Aborted when the caller's signal is aborted and when `callTimeoutMs` has passed. Pass it to the code that
+   * makes the call.
    */
   readonly signal: Signal;
   /**
-   * Reads the head of an answer that the function does not return: by its status, Retry-After and
-   * `x-ratelimit-*`. The call then ends as the head says, also if the function throws after a refusal.
+   * Reads the head of a response that the function does not return: status, Retry-After and `x-ratelimit-*`.
+   * The call then ends as the head states, even if the function throws after an error response.
    */
   observe(answer: AnswerHead): void;
   /**
-   * What the call used: it takes the place of the estimate in the budgets.
+   * Reports what the call used. It replaces the estimate in the budgets.
    *
-   * @throws RangeError for what is no whole number from 0 up
+   * @throws RangeError unless the numbers are whole and from 0 up
    */
   used(usage: Usage): void;
 }
 
-/** @internal What is known of a call beside its ticket; most calls have none of it. */
+/** @internal The state of a call besides its ticket. Most calls have none. */
 interface Notes {
   timeout: Timeout | undefined;
   signal: AbortSignal | undefined;
-  /** What a head has said, in numbers. */
-  said: Float64Array | undefined;
-  /** Whose head that was. */
+  /** The numbers read from the last observed head. */
+  reading: Float64Array | undefined;
+  /** The response with that head. */
   observed: AnswerHead | undefined;
   usage: readonly [number, number] | undefined;
 }
@@ -78,25 +78,25 @@ export interface Ending {
   readonly retryAfterMs: number;
 }
 
-/** @internal In whose name a pipeline's task asks. */
-export interface Behalf {
-  /** Called right before the wasm module is asked: it lends the gate the task's tie. */
-  readonly lend: () => void;
+/** @internal Connects a permit request to the pipeline task that makes it. */
+export interface TaskBinding {
+  /** Called right before the request: passes the task's yield token to the core. */
+  readonly lendYieldToken: () => void;
   /**
-   * Hears how a call ended, with what it threw, if it did: how a task's calls are made that are made again
+   * Called with the end of a call and the error it threw, if any. Calls with this callback are made again
    * after an outage.
    */
   readonly ended?: ((ending: Ending, error: unknown) => void) | undefined;
 }
 
-/** @internal A call that waits for its permit, and then has it. */
+/** @internal A call, from its permit request to its end. */
 export abstract class CallUnderWay<T> extends Waiter implements Call {
   readonly classify: Classify<T> | undefined;
-  /** Undefined for no bound. */
+  /** Undefined: no timeout. */
   readonly timeoutMs: number | undefined;
   /** @internal */
   notes: Notes | undefined = undefined;
-  readonly course: Course | undefined;
+  readonly retryState: RetryState | undefined;
 
   constructor(
     resource: Resource,
@@ -104,12 +104,12 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     outer: AbortSignal | null | undefined,
     classify: Classify<T> | undefined,
     timeoutMs: number | undefined,
-    course: Course | undefined,
+    retryState: RetryState | undefined,
   ) {
     super(resource, request, outer);
     this.classify = classify;
     this.timeoutMs = timeoutMs === undefined ? undefined : spanMs("callTimeoutMs", timeoutMs);
-    this.course = course;
+    this.retryState = retryState;
   }
 
   get signal(): AbortSignal {
@@ -117,96 +117,99 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   }
 
   get noted(): Notes {
-    return (this.notes ??= { timeout: undefined, signal: undefined, said: undefined, observed: undefined, usage: undefined });
+    return (this.notes ??= { timeout: undefined, signal: undefined, reading: undefined, observed: undefined, usage: undefined });
   }
 
   observe(answer: AnswerHead): void {
-    this.#hear(answer, headNumbers(answer));
+    this.#recordHead(answer, headNumbers(answer));
   }
 
-  #hear(answer: AnswerHead, numbers: Float64Array): void {
+  #recordHead(answer: AnswerHead, numbers: Float64Array): void {
     const { noted } = this;
-    noted.said = numbers;
+    noted.reading = numbers;
     noted.observed = answer;
     const notes = notesOf(numbers);
-    if (notes !== undefined && this.ticket !== NONE) this.resource.book.hear(this.ticket, notes);
+    if (notes !== undefined && this.ticket !== NONE) this.resource.registry.applyRateLimits(this.ticket, notes);
   }
 
-  /** Reads the answer that an error of an API client is about, unless the call has read one itself. */
+  /** Reads the response that an error describes, unless the call has observed one itself. */
   #observeThrown(error: unknown): void {
     if (this.notes?.observed !== undefined) return;
     const answer = answerOfThrown(error);
-    if (answer !== undefined) this.#hear(answer, headNumbers(answer, answer.body));
+    if (answer !== undefined) this.#recordHead(answer, headNumbers(answer, answer.body));
   }
 
-  /** Reads what the body of a refusal says beside its head. */
+  /** Reads the head and the body of an error response. */
   async observeBody(answer: Response): Promise<void> {
     this.observe(answer);
     const body = await errorText(answer);
-    if (body !== undefined) this.noted.said = headNumbers(answer, body);
+    if (body !== undefined) this.noted.reading = headNumbers(answer, body);
   }
 
   used(usage: Usage): void {
     this.noted.usage = readUsage("used", usage);
   }
 
-  /** Whether the latest head was a refusal for too many calls. */
+  /** Whether the last observed head was a rate limit. */
   get isRefused(): boolean {
-    return this.notes?.said?.[0] === RATE_LIMITED;
+    return this.notes?.reading?.[0] === RATE_LIMITED;
   }
 
-  /** The time that the call may take begins. */
+  /** Starts the timeout of the call. */
   begin(): void {
     if (this.timeoutMs !== undefined) this.noted.timeout = startTimeout(this.outer, this.timeoutMs);
   }
 
-  /** The call brought `value`. */
+  /** Ends the call with `value`. */
   succeeded(value: T): AfterCall {
-    const own = this.classify && ask(this.classify, { value });
+    const own = this.classify && classified(this.classify, { value });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
     try {
-      // A head is read once: what it says of the rates is old by the time the body has ended.
+      // A head is read once: its rate limits are out of date by the time the body has ended.
       if (isResponse(value) && this.notes?.observed !== value) this.observe(value);
     } catch {
       return this.#end(UNEXPECTED, NaN);
     }
-    const said = this.notes?.said;
-    return this.#end(said?.[0] ?? SUCCESS, said?.[1] ?? NaN);
+    const reading = this.notes?.reading;
+    return this.#end(reading?.[0] ?? SUCCESS, reading?.[1] ?? NaN);
   }
 
   /**
-   * The call ended in `error`, which means `otherwise` unless it says more itself. `isOwed`: it was the
-   * provider who had to do something.
+   * Ends the call with `error`. Its outcome is `otherwise` if the error does not determine one.
+   * `isProviderTurn`: the client was waiting for the provider.
    */
-  failed(error: unknown, otherwise: number, isOwed = true): AfterCall {
-    const own = this.classify && ask<T>(this.classify, { error });
+  failed(error: unknown, otherwise: number, isProviderTurn = true): AfterCall {
+    const own = this.classify && classified<T>(this.classify, { error });
     if (own !== undefined) return this.#end(own.outcome, own.retryAfterMs, own);
     this.#observeThrown(error);
-    const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.said ?? [];
-    return this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise, isOwed) : outcome, retryAfterMs);
+    const [outcome = SUCCESS, retryAfterMs = NaN] = this.notes?.reading ?? [];
+    return this.#end(outcome === SUCCESS ? this.#meaningOf(error, otherwise, isProviderTurn) : outcome, retryAfterMs);
   }
 
-  /** What an error means where no head says it. Whoever aborts a call may do it with a reason of any name. */
-  #meaningOf(error: unknown, otherwise: number, isOwed: boolean): number {
+  /**
+   * Returns the outcome of an error without a response. The signal's reason counts, because an abort can
+   * throw an error of any name.
+   */
+  #meaningOf(error: unknown, otherwise: number, isProviderTurn: boolean): number {
     const timeout = this.notes?.timeout;
-    if (timeout?.isOver && isOwed) return PROVIDER_TIMEOUT;
+    if (timeout?.isOver && isProviderTurn) return PROVIDER_TIMEOUT;
     const signal = timeout?.controller.signal ?? this.outer;
     return signal?.aborted ? outcomeOfError(signal.reason, LOCAL_CANCELLED) : outcomeOfError(error, otherwise);
   }
 
   #end(outcome: number, retryAfterMs: number, own?: End): AfterCall {
-    const { course, notes, ticket } = this;
+    const { retryState, notes, ticket } = this;
     const { tickets } = this.resource;
     if (ticket === NONE) return FINAL;
     this.ticket = NONE;
     if (notes?.timeout !== undefined) endTimeout(notes.timeout, this.outer);
     const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
-    if (course !== undefined) course.ending = { outcome, retryAfterMs };
-    if (course?.isRepeated !== true) {
+    if (retryState !== undefined) retryState.ending = { outcome, retryAfterMs };
+    if (retryState?.isRepeated !== true) {
       tickets.finish(ticket, outcome, retryAfterMs, input, output);
       return FINAL;
     }
-    // The next try is another call.
+    // The next attempt starts without this state.
     this.notes = undefined;
     return tickets.finishCall(ticket, outcome, retryAfterMs, input, output);
   }
@@ -214,10 +217,10 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
 const UNKNOWN = [-1, 0] as const;
 
-function ask<T>(classify: Classify<T>, result: CallResult<T>): End | undefined {
+function classified<T>(classify: Classify<T>, result: CallResult<T>): End | undefined {
   try {
-    const said = classify(result);
-    return said === undefined ? undefined : readEnd(said);
+    const reading = classify(result);
+    return reading === undefined ? undefined : readEnd(reading);
   } catch (error) {
     console.error("tidegate: `classify` failed; the call is classified as if there were none.", error);
     return undefined;

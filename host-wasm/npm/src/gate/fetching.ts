@@ -1,41 +1,41 @@
-/** Calls of {@link RequestGate.fetch}: a request that is sent under a permit, which its answer holds. */
+/** Calls of {@link RequestGate.fetch}: requests sent under a permit, which the response holds. */
 
 import { DeniedError, shown, spanMs } from "../errors.js";
 import { holdBody } from "./body.js";
-import { type Behalf, type CallResult, CallUnderWay } from "./call.js";
+import { type TaskBinding, type CallResult, CallUnderWay } from "./call.js";
 import type { Resource } from "./keys.js";
-import { abandon, type Course, courseOf, type Ended, failureStands, isNobodys, retryInMs } from "./retries.js";
-import type { HowToCall } from "./running.js";
+import { discard, type RetryState, retryStateOf, type AttemptResult, isRequestAtFault, isUnavailable, retryInMs } from "./retries.js";
+import type { CallSettings } from "./running.js";
 import { type AcquireRequest, AGAIN, type AfterCall, type Waiter } from "./tickets.js";
 import { CONNECTION_FAILED, PROVIDER_FAILURE, UNEXPECTED } from "../outcome.js";
-import { maySayMore, type Sending, wholeOf } from "../response.js";
+import { isReadableRefusal, type OutgoingRequest, readWhole } from "../response.js";
 
 /** @internal */
-export interface HowToFetch extends HowToCall<Response> {
+export interface FetchSettings extends CallSettings<Response> {
   readonly retries?: number | undefined;
   readonly hold?: "body" | "head" | undefined;
   readonly bodyIdleMs?: number | undefined;
 }
 
-/** How long a body holds its slot that waits for its reader, where nobody says. */
+/** The default of `bodyIdleMs`. */
 const BODY_IDLE_MS = 2_000;
 
-/** @internal A fetch that goes on once its call has a permit. */
+/** @internal A fetch that is sent once its call has a permit. */
 class Fetching extends CallUnderWay<Response> {
   readonly resolve: (call: Fetching) => void;
-  readonly refused: (error: unknown) => void;
+  readonly rejected: (error: unknown) => void;
 
   constructor(
     resource: Resource,
     request: AcquireRequest,
-    { signal, classify, callTimeoutMs }: HowToCall<Response>,
+    { signal, classify, callTimeoutMs }: CallSettings<Response>,
     resolve: (call: Fetching) => void,
     reject: (error: unknown) => void,
-    course: Course | undefined,
+    retryState: RetryState | undefined,
   ) {
-    super(resource, request, signal, classify, callTimeoutMs, course);
+    super(resource, request, signal, classify, callTimeoutMs, retryState);
     this.resolve = resolve;
-    this.refused = reject;
+    this.rejected = reject;
   }
 
   granted(): void {
@@ -43,74 +43,77 @@ class Fetching extends CallUnderWay<Response> {
     this.resolve(this);
   }
 
-  /** What an error means that says nothing itself. */
+  /** The outcome of an error that does not determine one. */
   #otherwise = UNEXPECTED;
 
   /**
-   * Sends the request, and reads what the head of its answer says, and the body of a refusal. The body of a
-   * task's answer is read to its end, so that a call is made again whose answer breaks off.
+   * Sends the request, and reads the head of its response and the body of an error response. The response to
+   * a pipeline task is read to its end, so that a call whose response breaks off can be made again.
    */
-  async send(request: Sending): Promise<CallResult<Response>> {
-    this.#otherwise = request.isSound() ? CONNECTION_FAILED : UNEXPECTED;
+  async send(request: OutgoingRequest): Promise<CallResult<Response>> {
+    this.#otherwise = request.isValid() ? CONNECTION_FAILED : UNEXPECTED;
     try {
-      const value = await request.send(this.signal, this.course?.isRepeated === true);
+      const value = await request.send(this.signal, this.retryState?.isRepeated === true);
       this.#otherwise = PROVIDER_FAILURE;
-      if (maySayMore(value)) await this.observeBody(value);
+      if (isReadableRefusal(value)) await this.observeBody(value);
       else this.observe(value);
-      return { value: this.course?.ended !== undefined && value.status < 400 ? await wholeOf(value) : value };
+      return { value: this.retryState?.ended !== undefined && value.status < 400 ? await readWhole(value) : value };
     } catch (error) {
       return { error };
     }
   }
 
-  /** The call is over with what {@link send} brought. */
+  /** Ends the call with the result of {@link send}. */
   over(result: CallResult<Response>): AfterCall {
     return "value" in result ? this.succeeded(result.value) : this.failed(result.error, this.#otherwise);
   }
 }
 
-/** @internal Asks for a permit for this call; the second time for the one that has just failed. */
+/**
+ * @internal Requests a permit for a call. `isAgain`: for another attempt of the call that has just failed.
+ */
 export type Ask = (call: Waiter, isAgain: boolean) => void;
 
 /**
- * @internal Fetches under a permit that `ask` asks for, which is held until the body of the answer has ended.
+ * @internal Fetches under a permit that `ask` requests. The permit is held until the body of the response has
+ * ended.
  */
 export async function fetchUnder(
   resource: Resource,
   wanted: AcquireRequest,
-  request: Sending,
-  how: HowToFetch,
-  behalf: Behalf | undefined,
+  request: OutgoingRequest,
+  how: FetchSettings,
+  binding: TaskBinding | undefined,
   ask: Ask,
 ): Promise<Response> {
   const { hold = "body", bodyIdleMs: idle } = how;
   if (hold !== "body" && hold !== "head") throw new TypeError(`hold is ${shown(hold)}; expected "body" or "head"`);
   const holdsBody = hold === "body";
   const bodyIdleMs = idle === undefined ? BODY_IDLE_MS : spanMs("bodyIdleMs", idle);
-  const course = courseOf(resource, how.retries, behalf?.ended, request.isRepeatable);
-  // A refusal is over with its head, and so is a failure that may be made good.
+  const retryState = retryStateOf(resource, how.retries, binding?.ended, request.isRepeatable);
+  // An error response ends its call with its head, and so does a failure that can be retried.
   const isOver = (call: Fetching, { status }: Response): boolean =>
-    course?.ended !== undefined || call.isRefused || (status >= 400 && (status < 500 || course?.retries !== undefined));
-  let kept: Ended<Response> | undefined;
+    retryState?.ended !== undefined || call.isRefused || (status >= 400 && (status < 500 || retryState?.retries !== undefined));
+  let kept: AttemptResult<Response> | undefined;
   for (;;) {
     let call: Fetching;
     try {
       call = await new Promise<Fetching>((resolve, reject) => {
-        ask(new Fetching(resource, wanted, how, resolve, reject, course), kept !== undefined);
+        ask(new Fetching(resource, wanted, how, resolve, reject, retryState), kept !== undefined);
       });
     } catch (error) {
-      if (kept !== undefined && failureStands(error)) return settle(kept, course);
-      if (kept !== undefined) abandon(kept);
+      if (kept !== undefined && isRequestAtFault(error)) return settle(kept, retryState);
+      if (kept !== undefined) discard(kept);
       throw error;
     }
-    if (kept !== undefined) abandon(kept);
+    if (kept !== undefined) discard(kept);
     const result = await call.send(request);
     if ("value" in result && holdsBody && !isOver(call, result.value)) return held(call, result.value, bodyIdleMs);
     const after = call.over(result);
-    if (course === undefined) return brought(result);
-    const end = { result, ending: course.ending };
-    if (isNobodys(course, after)) {
-      abandon(end);
+    if (retryState === undefined) return brought(result);
+    const end = { result, ending: retryState.ending };
+    if (isUnavailable(retryState, after)) {
+      discard(end);
       throw new DeniedError(resource.name, "unavailable", undefined);
     }
     if (after === AGAIN) {
@@ -118,15 +121,15 @@ export async function fetchUnder(
       continue;
     }
     kept = undefined;
-    const pauseMs = retryInMs(course, after);
-    if (Number.isNaN(pauseMs)) return settle(end, course);
-    abandon(end);
-    await new Promise<void>((resolve, reject) => resource.book.pauses.begin(resource, pauseMs, call.outer, resolve, reject));
+    const pauseMs = retryInMs(retryState, after);
+    if (Number.isNaN(pauseMs)) return settle(end, retryState);
+    discard(end);
+    await new Promise<void>((resolve, reject) => resource.registry.pauses.begin(resource, pauseMs, call.outer, resolve, reject));
   }
 }
 
-function settle({ result, ending }: Ended<Response>, course: Course | undefined): Response {
-  course?.ended?.(ending, "error" in result ? result.error : undefined);
+function settle({ result, ending }: AttemptResult<Response>, retryState: RetryState | undefined): Response {
+  retryState?.ended?.(ending, "error" in result ? result.error : undefined);
   return brought(result);
 }
 
@@ -135,17 +138,17 @@ function brought(result: CallResult<Response>): Response {
   return result.value;
 }
 
-/** The answer, which ends its call when its body has ended. */
+/** Returns the response. The call ends when its body has ended. */
 function held(call: Fetching, answer: Response, idleMs: number): Response {
   const { resource } = call;
   try {
     return holdBody(answer, idleMs, {
       waits: (isWaiting) => void (resource.unread += isWaiting ? 1 : -1),
-      ended: (how, error, isOwed) => {
-        const given = how === "given up" ? new DOMException("the body was given up", "AbortError") : error;
-        if (how === "whole" || how === "unread") call.succeeded(answer);
-        else call.failed(given, PROVIDER_FAILURE, isOwed);
-        if (how === "unread") resource.book.leftUnread(resource, idleMs);
+      ended: (how, error, isProviderTurn) => {
+        const given = how === "cancelled" ? new DOMException("the body was cancelled", "AbortError") : error;
+        if (how === "complete" || how === "unread") call.succeeded(answer);
+        else call.failed(given, PROVIDER_FAILURE, isProviderTurn);
+        if (how === "unread") resource.registry.onBodyUnread(resource, idleMs);
       },
     });
   } catch (error) {

@@ -4,10 +4,10 @@
 import { currentModule } from "../core.js";
 import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
-import { Asking, type Gate } from "./asking.js";
+import { AcquireQueue, type Gate } from "./acquire_queue.js";
 import type { Call } from "./call.js";
 import { fetchUnder } from "./fetching.js";
-import { Book, inspect, type Key, readKey, type Resource } from "./keys.js";
+import { ResourceRegistry, inspect, type Key, readKey, type Resource } from "./keys.js";
 import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./limits.js";
 import {
   ACQUIRE_NAMES,
@@ -18,28 +18,28 @@ import {
   HELD_NAMES,
   type LimitFunction,
   NO_OPTIONS,
-  onBehalf,
-  type OnBehalf,
+  taskBinding,
+  type BoundOptions,
   RUN_NAMES,
   type RunOptions,
   type SubscribeOptions,
   TRY_NAMES,
 } from "./options.js";
 import { Acquiring, dispose, Permit } from "./permit.js";
-import { courseOf } from "./retries.js";
+import { retryStateOf } from "./retries.js";
 import { Running } from "./running.js";
 import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } from "./state.js";
 import { type AcquireRequest, NONE, type Tickets, type Waiter } from "./tickets.js";
 import { readUsage } from "../outcome.js";
-import { Sending, signalOf } from "../response.js";
+import { OutgoingRequest, signalOf } from "../response.js";
 import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";
 
 /**
- * Decides when a call may go out, and learns from what became of it.
+ * Decides when each call to a rate-limited service may start, and adapts its limits to how calls end.
  *
- * Register what is called, then {@link run} or {@link fetch} each call, or {@link acquire} a permit around
- * it. Calls go out in the order of asking, within their tenant; the limit of calls in flight follows what the
- * provider accepts.
+ * Register the model or service first. Then {@link run} or {@link fetch} each call, or {@link acquire} a
+ * permit around it. Calls of one tenant start in the order in which they were requested. The limit of
+ * concurrent calls follows what the provider accepts.
  *
  * ```ts
  * import { RequestGate } from "tidegate";
@@ -47,7 +47,7 @@ import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";
  * const gate = new RequestGate();
  * gate.register("provider/model", { maxParallel: 16 });
  * const answer = await gate.run("provider/model", async (call) => {
- *   // Make the call, and hand `call.signal` on to it.
+ *   // Make the call, and pass `call.signal` to it.
  *   return `aborted: ${call.signal.aborted}`;
  * });
  * console.log(answer); // aborted: false
@@ -56,16 +56,16 @@ import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";
 export class RequestGate {
   #gate: Gate | undefined;
   readonly #tickets = currentModule();
-  readonly #asking = new Asking(this.#tickets, () => this.#core());
-  readonly #book = new Book(this.#tickets, (ticket, notes) => {
-    // A call may outlive its gate.
+  readonly #acquireQueue = new AcquireQueue(this.#tickets, () => this.#core());
+  readonly #registry = new ResourceRegistry(this.#tickets, (ticket, notes) => {
+    // A call can outlive its gate.
     this.#gate?.rateLimitFeedback(ticket, notes);
     this.#tickets.changed();
   }, (resource, idleMs) => {
-    this.#listeners.tellOwn("body_left_unread", resource.name, { idleMs });
+    this.#listeners.emitOwn("body_left_unread", resource.name, { idleMs });
   });
   readonly #defaults: AdaptiveSettings;
-  /** Groups of tenants that have one to themselves, by name: the core bounds these too. */
+  /** The number of each tenant that has a group of its own, by name. The core bounds how many there are. */
   readonly #tenants = new Map<string, number>();
   #isShut = false;
   #isEnding = false;
@@ -73,9 +73,9 @@ export class RequestGate {
   #stopWatching: (() => void) | undefined;
 
   /**
-   * A gate with no resources yet.
+   * Creates a gate without resources.
    *
-   * @throws TypeError for a setting that does not exist, RangeError for one out of its range
+   * @throws TypeError for an unknown setting, RangeError for a setting out of range
    */
   constructor(options: GateOptions = {}) {
     onlyKnown("a gate", options, [...ADAPTIVE_NAMES, "defaultTimeoutMs", "health", "rateLimitHeaders"]);
@@ -85,12 +85,12 @@ export class RequestGate {
       throw new TypeError(`rateLimitHeaders is ${shown(rateLimitHeaders)}; expected true or false`);
     }
     this.#defaults = defaults;
-    // What is wrong is told now, and not by the first registration.
+    // Invalid defaults are reported here and not by the first registration.
     this.#gate = checked(this.#tickets, new LimitNumbers({ maxParallel: 1 }, defaults), defaultTimeoutMs, health, rateLimitHeaders);
   }
 
   /**
-   * Makes a provider's model known, or changes its limits: the limit then starts afresh.
+   * Registers a provider's model, or changes its limits. A changed limit starts afresh.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -103,9 +103,9 @@ export class RequestGate {
    * );
    * ```
    *
-   * @returns the resource; given as a key, it is found fastest
-   * @throws TypeError for a key or a setting that does not exist, RangeError for a setting out of its range; nothing has changed
-   * then
+   * @returns the resource, which is the fastest form of a key
+   * @throws TypeError for a malformed key or an unknown setting, RangeError for a setting out of range; the
+   * registration is unchanged then
    */
   register(key: Key, limits: Limits): Resource {
     const gate = this.#live();
@@ -115,17 +115,17 @@ export class RequestGate {
     try {
       const { provider, model, domain } = full;
       const number = gate.register(provider, model, domain, maxParallel, weight, adaptive, algorithm, budgets);
-      return this.#book.add(full, number);
-    } catch (refusal) {
-      throw numbers.refused(refusal);
+      return this.#registry.add(full, number);
+    } catch (coreError) {
+      throw numbers.errorOf(coreError);
     } finally {
       this.#tickets.changed();
     }
   }
 
   /**
-   * Gives a tenant this share of whatever is contended, beside the others. Tenants that are not named here
-   * share alike: weight 1.
+   * Sets the weight of a tenant: its share of contended capacity relative to other tenants. Other tenants
+   * have a weight of 1.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -146,7 +146,7 @@ export class RequestGate {
   }
 
   /**
-   * Resolves with a permit as soon as a call may go out, in the order of asking.
+   * Resolves with a permit as soon as a call may start, in the order of requests.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -158,32 +158,32 @@ export class RequestGate {
    *   // ... make the call ...
    *   permit.finish("success");
    * } finally {
-   *   // Does nothing if it is finished.
+   *   // Has no effect on a finished permit.
    *   permit.finish("unexpected");
    * }
    * ```
    *
-   * @throws DeniedError (as a rejection) when `timeoutMs` is over, after `shutdown()`, if the gate is freed while the call waits,
-   * and for a key that was never registered; FreedError after `free()`; the reason of `signal` once that is
-   * aborted; TypeError and RangeError for options that do not exist or make no sense
+   * @throws DeniedError (as a rejection) when `timeoutMs` has passed, after `shutdown()`, if the gate is
+   * freed while the call waits, and for an unregistered key; FreedError after `free()`; the reason of
+   * `signal` once it is aborted; TypeError and RangeError for unknown or invalid options
    */
   acquire(key: Key, options: AcquireOptions = NO_OPTIONS): Promise<Permit> {
     return new Promise((resolve, reject) => {
-      const resource = this.#book.find(key);
+      const resource = this.#registry.find(key);
       const request = this.#requestOf(options, ACQUIRE_NAMES);
-      this.#ask(new Acquiring(resource, request, options.signal, resolve, reject));
+      this.#acquire(new Acquiring(resource, request, options.signal, resolve, reject));
     });
   }
 
   /**
-   * A permit at once, or undefined. Never overtakes a call that waits. {@link why} tells what there is to
-   * wait for.
+   * Returns a permit if a call may start now, or undefined. Never overtakes a waiting call. {@link why}
+   * returns the reason for a denial.
    *
-   * @throws DeniedError after `shutdown()`, and for a key that was never registered; FreedError after `free()`
+   * @throws DeniedError after `shutdown()`, and for an unregistered key; FreedError after `free()`
    */
   tryAcquire(key: Key, options: Pick<AcquireOptions, "tenant" | "estimate"> = NO_OPTIONS): Permit | undefined {
     const gate = this.#live();
-    const resource = this.#book.find(key);
+    const resource = this.#registry.find(key);
     if (options !== NO_OPTIONS) onlyKnown("a call", options, TRY_NAMES);
     const { estimate, tenant } = options;
     const [input, output] = estimate === undefined ? NOTHING : readUsage("estimate", estimate);
@@ -197,11 +197,11 @@ export class RequestGate {
   }
 
   /**
-   * Makes a call as soon as it may go out, and tells the gate how it ended.
+   * Runs `fn` as soon as a call may start, and reports to the gate how it ended.
    *
-   * `fn` is given the call with a signal. What it returns is returned; what it throws is thrown, and either
-   * way the slot is given back. A returned fetch `Response` is read by its status, Retry-After and
-   * `x-ratelimit-*`, and by its body if it is a refusal; what a thrown error means says {@link Classify}.
+   * `fn` receives the call, which has a signal. The promise settles as `fn` does, and the slot is released in
+   * either case. A returned fetch `Response` is classified by its status, Retry-After and `x-ratelimit-*`,
+   * and an error response also by its body. {@link Classify} describes how a thrown error is classified.
    *
    * ```ts
    * import { RequestGate, readHead } from "tidegate";
@@ -222,30 +222,30 @@ export class RequestGate {
    * console.log(answer); // an answer
    * ```
    *
-   * @throws whatever `fn` throws, and what {@link acquire} rejects with before `fn` is called (as rejections)
+   * @throws (as rejections) what `fn` throws, and before `fn` is called what {@link acquire} rejects with
    */
   run<T>(key: Key, fn: (call: Call) => T | PromiseLike<T>, options: RunOptions<T> = NO_OPTIONS): Promise<T> {
     return new Promise((resolve, reject) => {
-      const resource = this.#book.find(key);
+      const resource = this.#registry.find(key);
       const request = this.#requestOf(options, RUN_NAMES);
-      const { [onBehalf]: behalf, retries }: OnBehalf & RunOptions<T> = options;
-      const course = courseOf(resource, retries, behalf?.ended);
-      const rerun = course && { course, ask: this.#askAgain, kept: undefined };
-      this.#ask(new Running(resource, request, fn, options, resolve, reject, rerun));
+      const { [taskBinding]: binding, retries }: BoundOptions & RunOptions<T> = options;
+      const retryState = retryStateOf(resource, retries, binding?.ended);
+      const rerun = retryState && { retryState, ask: this.#acquireAgain, kept: undefined };
+      this.#acquire(new Running(resource, request, fn, options, resolve, reject, rerun));
     });
   }
 
-  readonly #askAgain = (call: Waiter, isAfterOutage: boolean): void => {
+  readonly #acquireAgain = (call: Waiter, isAfterOutage: boolean): void => {
     try {
-      this.#asking.now(call, isAfterOutage);
+      this.#acquireQueue.acquire(call, isAfterOutage);
     } catch (error) {
-      call.refused(error);
+      call.rejected(error);
     }
   };
 
   /**
-   * A function that runs others as {@link run} does, each with the arguments behind it: what `pLimit(n)`
-   * returns.
+   * Returns a function that runs other functions as {@link run} does and passes the remaining arguments to
+   * them, like the one that `pLimit(n)` returns.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -257,16 +257,16 @@ export class RequestGate {
    * console.log(squares.join()); // 1,4,9
    * ```
    *
-   * @throws DeniedError for a key that was never registered
+   * @throws DeniedError for an unregistered key
    */
   limit(key: Key, options: Omit<RunOptions, "classify"> = NO_OPTIONS): LimitFunction {
-    const resource = this.#book.find(key);
+    const resource = this.#registry.find(key);
     return (fn, ...args) => this.run(resource, () => fn(...args), options);
   }
 
   /**
-   * Holds calls back from now on: those of a key, with all domains of its model, or all. They wait, and their
-   * timeouts run on. Calls that are out go on.
+   * Stops granting calls: of a key with all domains of its model, or of all keys. Calls wait, and their
+   * timeouts continue to run. Calls in flight are not affected.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -280,60 +280,61 @@ export class RequestGate {
    * console.log(await answer); // an answer
    * ```
    *
-   * @throws DeniedError for a key that was never registered
+   * @throws DeniedError for an unregistered key
    */
   pause(key?: Key): void {
     this.#setPaused(key, true);
   }
 
-  /** Lets calls go out again, of a key or all. Without a {@link pause} it does nothing. */
+  /** Grants calls again, of a key or of all keys. Has no effect unless {@link pause} was called. */
   resume(key?: Key): void {
     this.#setPaused(key, false);
   }
 
   #setPaused(key: Key | undefined, isPaused: boolean): void {
     const gate = this.#live();
-    for (const { number } of key === undefined ? this.#book.all() : [this.#book.find(key)]) gate.setPaused(number, isPaused);
+    for (const { number } of key === undefined ? this.#registry.all() : [this.#registry.find(key)]) gate.setPaused(number, isPaused);
     this.#tickets.changed();
   }
 
   /**
-   * Changes how many calls of a key's model may be out at once, all domains together, and keeps what was
-   * learned about it: {@link register} would start afresh.
+   * Sets how many calls of a key's model may be in flight at once, over all domains. Unlike {@link register},
+   * it keeps what the limit has learned.
    *
-   * @throws RangeError for what is no whole number from 1 up, DeniedError for a key that was never registered
+   * @throws RangeError unless the value is a whole number from 1 up, DeniedError for an unregistered key
    */
   setMaxParallel(key: Key, maxParallel: number): void {
     const gate = this.#live();
-    const { provider, model } = this.#book.find(key);
+    const { provider, model } = this.#registry.find(key);
     const most = whole("maxParallel", maxParallel);
-    if (most === 0) throw new RangeError("maxParallel is 0; expected at least 1: `pause` lets nothing out");
+    if (most === 0) throw new RangeError("maxParallel is 0; expected at least 1; use `pause` to stop all calls");
     gate.setMaxParallel(provider, model, most);
     this.#tickets.changed();
   }
 
-  /** How many calls wait, of a key or of all: for their turn, or to be made again. */
+  /** Returns how many calls wait, of a key or of all keys: for a permit, or for their next retry. */
   size(key?: Key): number {
     this.#live();
-    const resource = key === undefined ? undefined : this.#book.find(key);
+    const resource = key === undefined ? undefined : this.#registry.find(key);
     const waiters = this.#sum(resource, ({ waiters }) => waiters);
-    return waiters + this.#book.pauses.count(resource);
+    return waiters + this.#registry.pauses.count(resource);
   }
 
-  /** How many calls are out, of a key or of all. */
+  /** Returns how many calls are in flight, of a key or of all keys. */
   pending(key?: Key): number {
     this.#live();
-    return this.#sum(key === undefined ? undefined : this.#book.find(key), ({ inFlight }) => inFlight);
+    return this.#sum(key === undefined ? undefined : this.#registry.find(key), ({ inFlight }) => inFlight);
   }
 
   #sum(resource: Resource | undefined, of: (state: ResourceSnapshot) => number): number {
     let sum = 0;
-    for (const each of resource === undefined ? this.#book.all() : [resource]) sum += of(this.snapshot(each));
+    for (const each of resource === undefined ? this.#registry.all() : [resource]) sum += of(this.snapshot(each));
     return sum;
   }
 
   /**
-   * Resolves once no call waits and none is out, of a key or of all; at once, if it is so already.
+   * Resolves once no call of a key, or of all keys, waits or is in flight. Resolves at once if that holds
+   * already.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -366,27 +367,27 @@ export class RequestGate {
   }
 
   /**
-   * Turns away every call that waits, of a key or all, with a `DeniedError` of reason `cancelled`. Calls that
-   * are out go on, and the gate stays open. Tasks of a pipeline whose calls are turned away are left to a
-   * later run.
+   * Rejects every waiting call of a key, or of all keys, with a `DeniedError` of reason `cancelled`. Calls in
+   * flight continue, and the gate stays open. Pipeline tasks whose calls are rejected are left for a later
+   * run.
    *
-   * @returns how many calls were turned away
+   * @returns how many calls were rejected
    */
   clear(key?: Key): number {
     this.#live();
-    const resource = key === undefined ? undefined : this.#book.find(key);
-    const count = this.#book.pauses.deny("cancelled", resource);
-    const isMeant = (each: Resource): boolean => (resource === undefined ? each.book === this.#book : each === resource);
+    const resource = key === undefined ? undefined : this.#registry.find(key);
+    const count = this.#registry.pauses.deny("cancelled", resource);
+    const isMeant = (each: Resource): boolean => (resource === undefined ? each.registry === this.#registry : each === resource);
     return count + this.#tickets.clear(isMeant, ({ name }) => new DeniedError(name, "cancelled"));
   }
 
   /**
-   * Fetches under a permit, which is held until the body of the answer has come, was cancelled or broke. A
-   * refusal, a 4xx, gives it back as soon as the beginning of its body was read, which may say that the
-   * account is empty; it is returned like any other answer.
+   * Fetches under a permit. The permit is held until the body of the response has arrived, is cancelled or
+   * fails. A 4xx response releases it once the start of its body was read, which may state that the account
+   * is out of quota. Such a response is returned like any other.
    *
-   * Answers may be read in any order, or not at all: up to 256 KiB of each are read ahead, and a longer body
-   * that nobody reads gives its slot back after {@link FetchOptions.bodyIdleMs}.
+   * Responses may be read in any order, or not at all. Up to 256 KiB of each body are read ahead. A longer
+   * body that is not read releases its slot after {@link FetchOptions.bodyIdleMs}.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -397,9 +398,9 @@ export class RequestGate {
    * console.log(await answer.json()); // {}
    * ```
    *
-   * The body is no byte stream: it has no reader in mode `byob`.
+   * The body is not a byte stream: it has no reader of mode `byob`.
    *
-   * @param init as for `fetch`; its signal takes the call out of the queue too
+   * @param init as for `fetch`; its signal also removes a waiting call from the queue
    * @throws what `fetch` throws, and what {@link acquire} rejects with (as rejections)
    */
   async fetch(
@@ -408,21 +409,20 @@ export class RequestGate {
     init: FetchInit = {},
     options: FetchOptions = NO_OPTIONS,
   ): Promise<FetchResponse> {
-    const resource = this.#book.find(key);
+    const resource = this.#registry.find(key);
     if (options !== NO_OPTIONS) onlyKnown("a call", options, FETCH_NAMES);
     const signal = signalOf(input, init);
     const how: FetchOptions & { readonly signal?: AbortSignal } = signal ? { ...options, signal } : options;
-    const { [onBehalf]: behalf }: OnBehalf = options;
+    const { [taskBinding]: binding }: BoundOptions = options;
     const request = this.#requestOf(how, HELD_NAMES);
-    return fetchUnder(resource, request, new Sending(input, init), how, behalf, (call, isAgain) => {
-      if (isAgain) this.#asking.now(call, true);
-      else this.#ask(call);
+    return fetchUnder(resource, request, new OutgoingRequest(input, init), how, binding, (call, isAgain) => {
+      if (isAgain) this.#acquireQueue.acquire(call, true);
+      else this.#acquire(call);
     });
   }
 
   /**
-   * What keeps the next call of a key from going out, as an object and in words; undefined if it could go out
-   * at once. Changes nothing.
+   * Returns why the next call of a key cannot start now, or undefined if it can. Changes nothing.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -431,43 +431,43 @@ export class RequestGate {
    * gate.register("provider/model", { maxParallel: 1 });
    * console.log(gate.why("provider/model")); // undefined
    * using permit = await gate.acquire("provider/model");
-   * console.log(gate.why("provider/model")?.text); // provider/model: all 1 calls that it may have out are out
+   * console.log(gate.why("provider/model")?.text); // provider/model: the limit of 1 concurrent call is reached
    * permit.finish("success");
    * ```
    *
-   * @throws DeniedError for a key that was never registered
+   * @throws DeniedError for an unregistered key
    */
   why(key: Key): Why | undefined {
     const gate = this.#live();
-    const resource = this.#book.find(key);
-    if (this.#isShut) return { kind: "shutdown", text: `${resource.name}: the gate is shut` };
+    const resource = this.#registry.find(key);
+    if (this.#isShut) return { kind: "shutdown", text: `${resource.name}: the gate is shut down` };
     const numbers = gate.why(resource.number);
     return numbers && withUnread(readWhy(resource, numbers), resource.unread);
   }
 
   /**
-   * The state of a resource at this instant. Reading it changes nothing.
+   * Returns the state of a resource now. Changes nothing.
    *
-   * @throws DeniedError for a key that was never registered
+   * @throws DeniedError for an unregistered key
    */
   snapshot(key: Key): ResourceSnapshot {
     const gate = this.#live();
-    const resource = this.#book.find(key);
+    const resource = this.#registry.find(key);
     const numbers = gate.snapshot(resource.number);
     if (numbers === undefined) throw new DeniedError(resource.name, "unregistered");
     return readSnapshot(resource, numbers);
   }
 
-  /** Everything that was registered, in order of registration. */
+  /** Returns all resources, in order of registration. */
   resources(): Resource[] {
     this.#live();
-    return this.#book.all();
+    return this.#registry.all();
   }
 
   /**
-   * Tells `listener` of what happens from now on, in turns of its own. Events are made only if somebody wants
-   * their kind. A listener that throws is reported once on the console, and disturbs nothing; it may call the
-   * gate.
+   * Calls `listener` with each later event, in a microtask of its own. Only kinds with a listener are
+   * recorded. The first error that a listener throws is logged on the console; it affects neither the gate
+   * nor other listeners. A listener may call the gate.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -484,7 +484,7 @@ export class RequestGate {
    * ```
    *
    * @returns a function that ends the subscription
-   * @throws TypeError for a kind that does not exist
+   * @throws TypeError for an unknown kind
    */
   subscribe<Kind extends GateEventKind = GateEventKind>(
     listener: (event: Extract<GateEvent, { readonly kind: Kind }>) => void,
@@ -492,7 +492,7 @@ export class RequestGate {
   ): () => void {
     this.#live();
     const bits = bitsOf(options.kinds ?? GATE_EVENT_KINDS);
-    // It is told of those kinds only.
+    // The listener receives events of these kinds only.
     const remove = this.#listeners.add(listener as (event: GateEvent) => void, bits);
     this.#listen();
     return () => {
@@ -502,27 +502,27 @@ export class RequestGate {
   }
 
   /**
-   * Turns away everyone who waits, and everyone who asks from now on, with a `DeniedError` of reason
-   * `shutdown`. Permits that are out stay valid.
+   * Rejects all waiting and all later calls with a `DeniedError` of reason `shutdown`. Permits in use stay
+   * valid.
    */
   shutdown(): void {
     this.#isShut = true;
-    this.#book.pauses.deny("shutdown");
+    this.#registry.pauses.deny("shutdown");
     if (this.#live().shutdown() > 0) this.#tickets.deliver();
     this.#tickets.changed();
   }
 
   /**
-   * Shuts the gate down and gives back its memory. Permits that are out stay valid; anything else throws a
-   * `FreedError` from now on. A second call does nothing. A gate that is forgotten is freed by the garbage
-   * collector.
+   * Shuts the gate down and releases its memory. Permits in use stay valid. Any other method throws a
+   * `FreedError` from now on. A second call has no effect. The garbage collector frees a gate that is no
+   * longer referenced.
    */
   free(): void {
     if (this.#gate === undefined || this.#isEnding) return;
-    // A listener that is told of the end may call this again.
+    // A listener may call this method again while the last events are delivered.
     this.#isEnding = true;
     this.shutdown();
-    this.#tell();
+    this.#emitPending();
     this.#listeners.clear();
     this.#listen();
     this.#gate.free();
@@ -539,19 +539,19 @@ export class RequestGate {
     this.free();
   }
 
-  /** @internal What a pipeline that calls through the gate has to know. */
+  /** @internal The core's gate, for pipelines that call through it. */
   get core(): Gate {
     return this.#live();
   }
 
   /** @internal The number of a key. */
   numberOf(key: Key): number {
-    return this.#book.find(key).number;
+    return this.#registry.find(key).number;
   }
 
-  /** The wasm module's gate, for a command. Calls that came before it have asked. */
+  /** Returns the core's gate for a command. Calls requested before the command reach the core before it. */
   #live(): Gate {
-    this.#asking.flush();
+    this.#acquireQueue.flush();
     return this.#core();
   }
 
@@ -560,15 +560,18 @@ export class RequestGate {
     return this.#gate;
   }
 
-  /** Asks for a permit, in its turn. A task's tie is lent at once. */
-  #ask(waiter: Waiter): void {
-    if (waiter.request.lend === undefined) return this.#asking.soon(waiter);
-    this.#asking.flush();
-    this.#asking.now(waiter, false);
+  /**
+   * Requests a permit in the order of calls. A request of a pipeline task is made at once, because it uses
+   * the task's yield token.
+   */
+  #acquire(waiter: Waiter): void {
+    if (waiter.request.lendYieldToken === undefined) return this.#acquireQueue.enqueue(waiter);
+    this.#acquireQueue.flush();
+    this.#acquireQueue.acquire(waiter, false);
   }
 
-  /** Reads what a call asks for. Throws for options that make no sense, and for a signal that is aborted. */
-  #requestOf(options: OnBehalf, names: readonly string[]): AcquireRequest {
+  /** Reads the options of a call. Throws for invalid options and for an aborted signal. */
+  #requestOf(options: BoundOptions, names: readonly string[]): AcquireRequest {
     this.#core();
     if (options === NO_OPTIONS) return PLAIN;
     onlyKnown("a call", options, names);
@@ -580,15 +583,15 @@ export class RequestGate {
       timeoutMs: timeoutMs === undefined ? NaN : spanMs("timeoutMs", timeoutMs),
       input,
       output,
-      lend: options[onBehalf]?.lend,
+      lendYieldToken: options[taskBinding]?.lendYieldToken,
     };
   }
 
   #groupOf(tenant: string): number {
-    return this.#tenants.get(tenant) ?? this.#stranger(tenant);
+    return this.#tenants.get(tenant) ?? this.#registerTenant(tenant);
   }
 
-  #stranger(tenant: string): number {
+  #registerTenant(tenant: string): number {
     const group = this.#core().groupOfTenant(text("the name of a tenant", tenant));
     if (group < 0) return ~group;
     this.#tenants.set(tenant, group);
@@ -598,31 +601,31 @@ export class RequestGate {
   #group(name: string, weight: number): number {
     try {
       return this.#live().group(name, weight);
-    } catch (refusal) {
-      throw typeof refusal === "string" ? new RangeError(`weight is ${weight}; expected ${refusal.split("\n")[1]}`) : refusal;
+    } catch (coreError) {
+      throw typeof coreError === "string" ? new RangeError(`weight is ${weight}; expected ${coreError.split("\n")[1]}`) : coreError;
     }
   }
 
   #listen(): void {
     const { bits } = this.#listeners;
-    if (bits !== 0) this.#stopWatching ??= this.#tickets.watch(() => this.#tell());
+    if (bits !== 0) this.#stopWatching ??= this.#tickets.watch(() => this.#emitPending());
     else this.#stopWatching = void this.#stopWatching?.();
     this.#gate?.listen(bits);
   }
 
-  #tell(): void {
+  #emitPending(): void {
     for (let numbers = this.#gate?.nextEvent(); numbers !== undefined; numbers = this.#gate?.nextEvent()) {
-      const event = readEvent(numbers, this.#book);
-      if (event !== undefined) this.#listeners.tell(event);
+      const event = readEvent(numbers, this.#registry);
+      if (event !== undefined) this.#listeners.emit(event);
     }
   }
 }
 
 const NOTHING = [0, 0] as const;
-/** What a call asks for that has no options. */
-const PLAIN: AcquireRequest = { group: -1, timeoutMs: NaN, input: 0, output: 0, lend: undefined };
+/** The request of a call without options. */
+const PLAIN: AcquireRequest = { group: -1, timeoutMs: NaN, input: 0, output: 0, lendYieldToken: undefined };
 
-/** Whether a signal is aborted; throws for what is none. */
+/** Returns whether a signal is aborted. Throws for a value that is not a signal. */
 function isAborted(signal: AbortSignal): boolean {
   const { aborted, addEventListener, removeEventListener } = signal;
   if (typeof aborted === "boolean" && typeof addEventListener === "function" && typeof removeEventListener === "function") {
@@ -631,7 +634,7 @@ function isAborted(signal: AbortSignal): boolean {
   throw new TypeError(`signal must be an AbortSignal, not ${shown(signal)}`);
 }
 
-/** A gate of the wasm module, once the defaults of its resources were tried. */
+/** Creates the core's gate after a trial registration with the default settings. */
 function checked(
   { module }: Tickets,
   defaults: LimitNumbers,
@@ -645,9 +648,9 @@ function checked(
   try {
     probe.register("p", "m", "chat", 1, 1, defaults.adaptive, defaults.algorithm, defaults.budgets);
     return gate;
-  } catch (refusal) {
+  } catch (coreError) {
     gate.free();
-    throw defaults.refused(refusal);
+    throw defaults.errorOf(coreError);
   } finally {
     probe.free();
   }

@@ -1,16 +1,16 @@
 /**
- * Permits that nobody can finish any more: they go back, so that a forgotten one costs time but never the
- * slot.
+ * Releases permits that are no longer referenced, so that a forgotten permit holds its slot only until
+ * garbage collection.
  */
 
-/** The ticket of a permit, for when nobody can finish that any more. */
+/** The ticket of a permit, kept for the time after its guard is collected. */
 interface Watched {
   ticket: number;
 }
 
 /**
- * What goes when its permit goes, because only that has it. It serves one permit after the other: to be
- * watched costs more.
+ * An object that only its permit references, so both are collected together. It is reused by later permits,
+ * because registering with a FinalizationRegistry is expensive.
  */
 export class Guard {
   readonly watched: Watched = { ticket: -1 };
@@ -19,17 +19,17 @@ export class Guard {
 /** The guards of one wasm module's permits. */
 export class Guards {
   readonly #forgotten: FinalizationRegistry<Watched> | undefined;
-  /** Those that have no permit. */
+  /** Guards without a permit. */
   readonly #idle: Guard[] = [];
 
-  /** `giveUp` is told the ticket of a permit that was forgotten. */
-  constructor(giveUp: (ticket: number) => void) {
+  /** `cancel` is called with the ticket of a permit that was collected unfinished. */
+  constructor(cancel: (ticket: number) => void) {
     if (typeof FinalizationRegistry !== "undefined") {
-      this.#forgotten = new FinalizationRegistry(({ ticket }) => giveUp(ticket));
+      this.#forgotten = new FinalizationRegistry(({ ticket }) => cancel(ticket));
     }
   }
 
-  /** A guard for the permit of this ticket. Nothing but the permit may keep it. */
+  /** Returns a guard for the permit with this ticket. Only the permit may reference it. */
   take(ticket: number): Guard {
     let guard = this.#idle.pop();
     if (guard === undefined) {
@@ -40,7 +40,7 @@ export class Guards {
     return guard;
   }
 
-  /** The permit is finished: what its ticket was. */
+  /** Releases the guard of a finished permit. Returns its ticket. */
   release(guard: Guard): number {
     this.#idle.push(guard);
     return guard.watched.ticket;

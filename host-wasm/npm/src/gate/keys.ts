@@ -1,4 +1,4 @@
-/** What a call is for: keys, and the resources that a gate has made of them. */
+/** Keys, and the resources that a gate registers for them. */
 
 import { DeniedError, onlyKnown, text } from "../errors.js";
 import { Pauses } from "./pauses.js";
@@ -9,43 +9,43 @@ import type { Tickets } from "./tickets.js";
  * one model share its `maxParallel`.
  */
 export interface ResourceKey {
-  /** Who serves it. Holds no `/`. */
+  /** The provider. Must not contain `/`. */
   readonly provider: string;
-  /** The model's id; may hold `/`. */
+  /** The model's id. May contain `/`. */
   readonly model: string;
   /** The kind of call: `chat`, `embedding`, `image`, `healthcheck` or a name of your own. Default: `chat`. */
   readonly domain?: string | undefined;
 }
 
 /**
- * `"provider/model"`, what is before the first `/` being the provider; or one name, such as `"api"`, for a
- * service that has no models: its model is then called the same; or an object; or what `register` returned.
+ * A string `"provider/model"`, split at the first `/`; or one name, such as `"api"`, for a service without
+ * models, which is then also the name of its model; or an object; or a resource that `register` returned.
  */
 export type Key = string | ResourceKey;
 
-/** @internal How Node, Deno and Bun ask an object what `console.log` is to show of it. */
+/** @internal The method that Node, Deno and Bun call to show an object with `console.log`. */
 export const inspect: unique symbol = Symbol.for("nodejs.util.inspect.custom") as never;
 
-/** A key that was registered with a gate. Wherever a key is wanted, this is the fastest form of it. */
+/** A registered key. It is the fastest form of a key. */
 export class Resource implements ResourceKey {
   readonly provider: string;
   readonly model: string;
   readonly domain: string;
-  /** `provider/model`, with the domain behind it unless it is `chat`. */
+  /** `provider/model`, followed by the domain unless that is `chat`. */
   readonly name: string;
-  /** @internal The gate's number of it. */
+  /** @internal Its number in the core's gate. */
   readonly number: number;
-  /** @internal The book it stands in. */
-  readonly book: Book;
+  /** @internal The registry that it belongs to. */
+  readonly registry: ResourceRegistry;
   /** @internal Bodies that hold a slot and wait for their reader. */
   unread = 0;
   /** @internal The calls of its gate's module. */
   readonly tickets: Tickets;
 
   /** @internal */
-  constructor(book: Book, number: number, key: FullKey) {
-    this.book = book;
-    this.tickets = book.tickets;
+  constructor(registry: ResourceRegistry, number: number, key: FullKey) {
+    this.registry = registry;
+    this.tickets = registry.tickets;
     this.number = number;
     this.provider = key.provider;
     this.model = key.model;
@@ -63,7 +63,7 @@ export class Resource implements ResourceKey {
   }
 }
 
-/** What a model is called: a service of one name is called that. */
+/** Returns the display name of a model: one name if provider and model are the same. */
 function modelName({ provider, model }: { readonly provider: string; readonly model: string }): string {
   return provider === model ? provider : `${provider}/${model}`;
 }
@@ -90,32 +90,32 @@ export function readKey(key: Key): FullKey {
   }
   if (!(key instanceof Resource)) onlyKnown("a key", key, ["provider", "model", "domain"]);
   const provider = text("the provider of a key", key.provider);
-  if (provider.includes("/")) throw new TypeError(`the provider of a key holds no "/": ${JSON.stringify(provider)}`);
+  if (provider.includes("/")) throw new TypeError(`the provider of a key must not contain "/", not ${JSON.stringify(provider)}`);
   return { provider, model: text("the model of a key", key.model), domain: text("the domain of a key", key.domain ?? "chat") };
 }
 
 /** @internal The resources of one gate, by name and by number. */
-export class Book {
+export class ResourceRegistry {
   /** The calls of the gate's module. */
   readonly tickets: Tickets;
-  /** Calls that wait until they are made again. */
+  /** Calls that wait for their next retry. */
   readonly pauses = new Pauses(() => this.tickets.changed());
-  /** Takes over what the answer to the call of a ticket states of the rates. */
-  readonly hear: (ticket: number, notes: Float64Array) => void;
-  /** A body gave its slot back because nobody read it for this long. */
-  readonly leftUnread: (resource: Resource, idleMs: number) => void;
+  /** Passes the rate limits that a response stated to the core. */
+  readonly applyRateLimits: (ticket: number, notes: Float64Array) => void;
+  /** Called when a body has released its slot because it was not read for `idleMs`. */
+  readonly onBodyUnread: (resource: Resource, idleMs: number) => void;
   readonly #byName = new Map<string, Resource>();
   readonly #byNumber: Resource[] = [];
   /** `provider/model` in order of registration, as the core numbers them. */
   readonly #models: string[] = [];
 
-  constructor(tickets: Tickets, hear: Book["hear"], leftUnread: Book["leftUnread"]) {
+  constructor(tickets: Tickets, applyRateLimits: ResourceRegistry["applyRateLimits"], onBodyUnread: ResourceRegistry["onBodyUnread"]) {
     this.tickets = tickets;
-    this.hear = hear;
-    this.leftUnread = leftUnread;
+    this.applyRateLimits = applyRateLimits;
+    this.onBodyUnread = onBodyUnread;
   }
 
-  /** Writes down what the gate has registered. */
+  /** Adds a resource that the gate has registered. */
   add(key: FullKey, number: number): Resource {
     const name = modelName(key);
     if (!this.#models.includes(name)) this.#models.push(name);
@@ -128,9 +128,9 @@ export class Book {
     return resource;
   }
 
-  /** What a key names; throws for one that nobody registered. */
+  /** Returns the resource of a key. Throws for an unregistered key. */
   find(key: Key): Resource {
-    if (key instanceof Resource && key.book === this) return key;
+    if (key instanceof Resource && key.registry === this) return key;
     const found = typeof key === "string" ? this.#byName.get(key) : undefined;
     return found ?? this.#search(key);
   }
@@ -144,17 +144,17 @@ export class Book {
     throw new DeniedError(domain === "chat" ? name : `${name} (${domain})`, "unregistered");
   }
 
-  /** The resource of a number. */
+  /** Returns the resource of a number. */
   resource(number: number): Resource | undefined {
     return this.#byNumber[number];
   }
 
-  /** The provider and model of a number. */
+  /** Returns the provider and model of a number. */
   model(number: number): string | undefined {
     return this.#models[number];
   }
 
-  /** All resources, in order of registration. */
+  /** Returns all resources, in order of registration. */
   all(): Resource[] {
     return this.#byNumber.slice();
   }

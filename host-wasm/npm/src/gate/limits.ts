@@ -1,165 +1,175 @@
-/** What a resource may be asked for. */
+/** The limits of a resource: settings, checks, and conversion to numbers. */
 
 import { anyNumber, onlyKnown, shown, spanMs, whole, wholeBig } from "../errors.js";
 
 /**
- * Settings of the adaptive limit and of pauses. Each has a default. `maxLimit`, the cooldowns and the ramp
- * hold for every algorithm; the others are of `aimd`, and select it where no algorithm is named.
+ * Settings of the adaptive limit and of cooldowns. Each has a default. `maxLimit`, the cooldowns and the ramp
+ * apply to every algorithm. The others belong to `aimd`, and select it where no algorithm is named.
  */
 export interface AdaptiveSettings {
-  /**
-   * Of `aimd`: calls that may be out at once in the beginning, from 1 up. Default: as many as `maxParallel`.
-   */
+  /** `aimd`: the initial limit of concurrent calls, from 1 up. Default: `maxParallel`. */
   readonly initialLimit?: number | undefined;
-  /** A bound on the limit below `maxParallel`, from 1 up. Default: none. */
+  /** The maximum of the limit, if lower than `maxParallel`; from 1 up. Default: none. */
   readonly maxLimit?: number | undefined;
-  /** Of `aimd`: what the limit is multiplied by after a refusal, 0.01 to 0.99. Default: 0.75. */
+  /** `aimd`: the factor applied to the limit after a rate-limited call, 0.01 to 0.99. Default: 0.75. */
   readonly decreaseFactor?: number | undefined;
-  /** Of `aimd`: what the limit rises by, from 1 up. Default: 1. */
+  /** `aimd`: the step by which the limit increases, from 1 up. Default: 1. */
   readonly increaseStep?: number | undefined;
-  /** Of `aimd`: successes outside a pause that make it rise, from 1 up. Default: 25. */
+  /** `aimd`: successes outside a cooldown after which the limit increases, from 1 up. Default: 25. */
   readonly successesUntilIncrease?: number | undefined;
-  /** Of `aimd`: whether it rises only once it was reached since it last changed. Default: false. */
+  /** `aimd`: whether the limit increases only if it was reached since its last change. Default: false. */
   readonly growOnEvidence?: boolean | undefined;
   /**
-   * How long a resource rests after a refusal that names no time itself, above 0 ms; under `tide` at most.
-   * Default: 2000.
+   * The cooldown of a resource after a rate-limited call without Retry-After, above 0 ms. Under `tide` this
+   * is a maximum. Default: 2000.
    */
   readonly cooldownMs?: number | undefined;
   /**
-   * The longest rest after one refusal, whatever the provider says; at least `cooldownMs`. Default: 600000.
+   * The longest cooldown after one rate-limited call, whatever the provider asks for; at least `cooldownMs`.
+   * Default: 600000.
    */
   readonly maxCooldownMs?: number | undefined;
-  /** Over how long a new resource warms up from one call at once, from 0 ms up. Default: 0, not at all. */
+  /**
+   * The duration of the ramp in which the limit of a new resource rises from one call, from 0 ms up. Default:
+   * 0, no ramp.
+   */
   readonly rampMs?: number | undefined;
-  /** Warm up again, from half the limit, after idling for longer than this, from 0 ms up. Default: never. */
+  /** The idle time after which the ramp runs again, from half the limit; from 0 ms up. Default: never. */
   readonly rampAfterIdleMs?: number | undefined;
 }
 
 /**
- * Additive increase, multiplicative decrease, by the {@link AdaptiveSettings}. For providers that answer 429
- * when they have enough.
+ * Additive increase, multiplicative decrease, configured by {@link AdaptiveSettings}. For providers that
+ * answer 429 when they are overloaded.
  */
 export interface Aimd {
   readonly name: "aimd";
 }
 
-/** A limit that does not move. */
+/** A constant limit. */
 export interface Fixed {
   readonly name: "fixed";
-  /** Calls at once, from 1 up. */
+  /** Concurrent calls, from 1 up. */
   readonly limit: number;
 }
 
-/** Watches latency, for providers that queue instead of refusing (after TCP Vegas). */
+/** Adapts to latency, for providers that queue calls instead of answering 429 (after TCP Vegas). */
 export interface Vegas {
   readonly name: "vegas";
-  /** The limit to start at, from 1 up. Default: 4. */
+  /** The initial limit, from 1 up. Default: 4. */
   readonly initialLimit?: number | undefined;
-  /** Calls queued inside the provider below which the limit grows, above 0. Default: 1. */
+  /** The number of calls queued inside the provider below which the limit increases, above 0. Default: 1. */
   readonly alpha?: number | undefined;
-  /** Those above which it shrinks, at least `alpha`. Default: 3. */
+  /** The number of queued calls above which the limit decreases, at least `alpha`. Default: 3. */
   readonly beta?: number | undefined;
-  /** Windows after which the shortest latency is learned anew, from 2 up. Default: 60. */
+  /** Windows after which the shortest latency is measured again, from 2 up. Default: 60. */
   readonly windowsUntilRelearned?: number | undefined;
 }
 
-/** What a Retry-After stops. */
+/** What a Retry-After stops: the resource, the call, or what the algorithm has learned that it applies to. */
 export type RetryAfterStops = "learned" | "resource" | "call";
 
-/** In the order of the core. */
+/** In the core's order. */
 const RETRY_AFTER_STOPS: readonly RetryAfterStops[] = ["learned", "resource", "call"];
 
 /**
- * Finds how many calls the provider accepts, at once or per minute, and stays there. The default; its
- * settings are meant to be left alone.
+ * Finds how many concurrent calls, or calls per minute, the provider accepts, and stays there. This is the
+ * default; its settings rarely need a change.
  */
 export interface Tide {
   readonly name: "tide";
-  /** The limit to start climbing from, from 1 up. Default: 10. */
+  /** The initial limit, from 1 up. Default: 10. */
   readonly initialLimit?: number | undefined;
-  /** Successes at a limit after which one more is tried, from 1 up. Default: 16. */
+  /** Successes at a limit after which a higher one is tried, from 1 up. Default: 16. */
   readonly probeAfter?: number | undefined;
-  /** The same after many tries in vain, at least `probeAfter`. Default: 240. */
+  /** The same number after many failed tries, at least `probeAfter`. Default: 240. */
   readonly probeAfterMost?: number | undefined;
   /**
-   * What a Retry-After stops: the whole resource, the refused call only, or whatever refusals show. Default:
-   * `learned`.
+   * What a Retry-After stops: the whole resource, only the rate-limited call, or (`learned`) whichever of the
+   * two the provider's behaviour shows. Default: `learned`.
    */
   readonly retryAfter?: RetryAfterStops | undefined;
-  /** What a refusal leaves of the limit while nothing is let through, 0.01 to 0.99. Default: 0.7. */
+  /**
+   * The factor applied to the limit when calls are rate limited and none is accepted, 0.01 to 0.99. Default:
+   * 0.7.
+   */
   readonly decreaseFactor?: number | undefined;
-  /** The longest pause after a refusal that asks for none, above 0 ms. Default: 2000. */
+  /** The longest pause after a rate-limited call without Retry-After, above 0 ms. Default: 2000. */
   readonly longestPauseMs?: number | undefined;
-  /** How many times longer calls may take than alone, where nothing is refused; 1.05 to 100. Default: 1.3. */
+  /**
+   * The tolerated ratio of latency to the latency of a call alone, where no call is rate limited; 1.05 to
+   * 100. Default: 1.3.
+   */
   readonly latencyTolerance?: number | undefined;
 }
 
-/** What decides the limit: by name, with its defaults, or with settings. */
+/** The algorithm that sets the limit: a name, for its defaults, or an object with settings. */
 export type Algorithm = "aimd" | "vegas" | "tide" | Aimd | Vegas | Tide | Fixed;
 
 /** What a budget counts. */
 export type BudgetDimension = "requests" | "input_tokens" | "output_tokens" | "total_tokens";
 
-/** @internal In the order of the core. */
+/** @internal In the core's order. */
 export const DIMENSIONS: readonly BudgetDimension[] = ["requests", "input_tokens", "output_tokens", "total_tokens"];
 
 /** A rate: a bucket that holds `burst` and refills by `limit` in each window, evenly. */
 export interface Budget {
-  /** What it counts. */
+  /** The unit that it counts. */
   readonly dimension: BudgetDimension;
-  /** How much refills in each window. A whole number from 1 to 10^15. */
+  /** The amount refilled in each window. A whole number from 1 to 10^15. */
   readonly limit: number;
   /** The window, above 0 ms. Default: 60000, a minute. */
   readonly windowMs?: number | undefined;
   /**
-   * The most that may be spent at once after a rest, 1 to 10^15. Default: `limit`. A provider that counts in
-   * fixed or sliding windows wants a small one: a full bucket and its refill together let `burst + limit`
-   * through in one window.
+   * The most that can be spent at once after idle time, 1 to 10^15. Default: `limit`. Choose a small burst
+   * for a provider that counts in fixed or sliding windows: a full bucket and its refill together allow
+   * `burst + limit` in one window.
    */
   readonly burst?: number | undefined;
 }
 
-/** What a resource may be asked for at once, and per minute. */
+/** The limits of a resource: concurrent calls, and rates. */
 export interface Limits extends AdaptiveSettings {
-  /** Calls in flight at most, all domains of the model together; from 1 up. Registering again changes it. */
+  /**
+   * The maximum of concurrent calls over all domains of the model, from 1 up. Registering again changes it.
+   */
   readonly maxParallel: number;
   /**
-   * What decides the limit between 1 and `maxParallel`. Default: `tide`; `aimd` where one of its settings is
-   * given.
+   * The algorithm that sets the limit between 1 and `maxParallel`. Default: `tide`; `aimd` where one of its
+   * settings is given.
    */
   readonly algorithm?: Algorithm | undefined;
-  /** Rates, beside the limit of calls in flight. Default: none. */
+  /** Rates that apply in addition to the limit of concurrent calls. Default: none. */
   readonly budgets?: readonly Budget[] | undefined;
-  /** The share of calls without a tenant beside those of others, 2^-20 to 2^20. Default: 1. */
+  /** The weight of calls without a tenant relative to those of tenants, 2^-20 to 2^20. Default: 1. */
   readonly weight?: number | undefined;
 }
 
-/** How a value is checked and made a number. */
+/** Checks a value and converts it to a number. */
 type Read = (what: string, value: unknown) => number;
 
-/** A setting: its name here, its name in the core, how it is read. */
+/** A setting: its name here, its name in the core, and its conversion. */
 type Setting = readonly [name: string, core: string, read: Read];
 
-const yes: Read = (what, value) => {
+const flag: Read = (what, value) => {
   if (typeof value !== "boolean") throw new TypeError(`${what} must be true or false, not ${shown(value)}`);
   return value ? 1 : 0;
 };
 
-const stopped: Read = (what, value) => {
+const retryAfterStops: Read = (what, value) => {
   const at = RETRY_AFTER_STOPS.indexOf(value as RetryAfterStops);
   if (at < 0) throw new RangeError(`${what} is ${shown(value)}; expected ${RETRY_AFTER_STOPS.join(", ")}`);
   return at;
 };
 
-/** In the order of the wasm module, like all below. */
+/** In the order that the wasm module expects, like all tables below. */
 const ADAPTIVE: readonly Setting[] = [
   ["initialLimit", "initial_limit", whole],
   ["maxLimit", "max_limit", whole],
   ["decreaseFactor", "decrease_factor", anyNumber],
   ["increaseStep", "increase_step", whole],
   ["successesUntilIncrease", "successes_until_increase", whole],
-  ["growOnEvidence", "grow_on_evidence", yes],
+  ["growOnEvidence", "grow_on_evidence", flag],
   ["cooldownMs", "cooldown", spanMs],
   ["maxCooldownMs", "max_cooldown", spanMs],
   ["rampMs", "ramp", spanMs],
@@ -183,7 +193,7 @@ const ALGORITHMS: readonly (readonly [name: string, settings: readonly Setting[]
       ["initialLimit", "initial_limit", whole],
       ["probeAfter", "probe_after", whole],
       ["probeAfterMost", "probe_after_most", whole],
-      ["retryAfter", "retry_after", stopped],
+      ["retryAfter", "retry_after", retryAfterStops],
       ["decreaseFactor", "decrease_factor", anyNumber],
       ["longestPauseMs", "longest_pause", spanMs],
       ["latencyTolerance", "latency_tolerance", anyNumber],
@@ -192,10 +202,10 @@ const ALGORITHMS: readonly (readonly [name: string, settings: readonly Setting[]
   ["fixed", [["limit", "limit", whole]]],
 ];
 
-/** What decides the limit where nobody says. */
+/** The algorithm of resources that name none. */
 const DEFAULT_ALGORITHM = "tide";
 
-/** Those of {@link AdaptiveSettings} that only `aimd` has. */
+/** The {@link AdaptiveSettings} that only `aimd` has. */
 const AIMD_NAMES = ["initialLimit", "decreaseFactor", "increaseStep", "successesUntilIncrease", "growOnEvidence"] as const;
 
 /** The names of {@link AdaptiveSettings}. */
@@ -203,23 +213,23 @@ export const ADAPTIVE_NAMES: readonly string[] = ADAPTIVE.map(([name]) => name);
 
 const LIMIT_NAMES = [...ADAPTIVE_NAMES, "maxParallel", "algorithm", "budgets", "weight"];
 
-/** @internal Limits in numbers, and the words for what the core refuses in them. */
+/** @internal Limits as numbers for the core, and the error messages for settings that it rejects. */
 export class LimitNumbers {
   readonly maxParallel: number;
   readonly weight: number;
   readonly adaptive: Float64Array;
   readonly algorithm: Float64Array;
   readonly budgets: Float64Array;
-  /** By the core's name of a setting: its name here, and what was given. */
-  readonly #said = new Map<string, readonly [name: string, value: unknown]>();
+  /** Name and given value of each setting, by the name that the core uses. */
+  readonly #given = new Map<string, readonly [name: string, value: unknown]>();
 
   constructor(limits: Limits, defaults: AdaptiveSettings) {
     if (typeof limits !== "object" || limits === null) throw new TypeError("the limits of a resource must be an object");
     onlyKnown("the limits of a resource", limits, LIMIT_NAMES);
     this.maxParallel = whole("maxParallel", limits.maxParallel);
-    this.#said.set("max_parallel", ["maxParallel", limits.maxParallel]);
+    this.#given.set("max_parallel", ["maxParallel", limits.maxParallel]);
     this.weight = anyNumber("weight", limits.weight ?? 1);
-    this.#said.set("weight", ["weight", limits.weight]);
+    this.#given.set("weight", ["weight", limits.weight]);
     this.adaptive = this.#read("", "", ADAPTIVE, { ...defaults, ...withoutUndefined(limits) });
     this.algorithm = this.#readAlgorithm(chosenAlgorithm(limits, defaults));
     this.budgets = this.#readBudgets(limits.budgets ?? []);
@@ -229,7 +239,7 @@ export class LimitNumbers {
     const values = given as Readonly<Record<string, unknown>>;
     return Float64Array.from(settings, ([name, core, read]) => {
       const value = values[name];
-      this.#said.set(corePrefix + core, [prefix + name, value]);
+      this.#given.set(corePrefix + core, [prefix + name, value]);
       return value === undefined ? NaN : read(prefix + name, value);
     });
   }
@@ -268,19 +278,22 @@ export class LimitNumbers {
       ];
     });
     for (const [core, name] of [["limit", "limit"], ["window", "windowMs"], ["burst", "burst"]] as const) {
-      this.#said.set(`budget.${core}`, [`${name} of a budget`, undefined]);
+      this.#given.set(`budget.${core}`, [`${name} of a budget`, undefined]);
     }
     return Float64Array.from(numbers);
   }
 
-  /** The error for what the core has refused: the name of a setting and what was expected, on two lines. */
-  refused(refusal: unknown): unknown {
-    if (typeof refusal !== "string") return refusal;
-    const [core = "", expected = ""] = refusal.split("\n");
-    const [name, value] = this.#said.get(core) ?? [core, undefined];
+  /**
+   * Returns the error for a setting that the core rejected. `coreError` has two lines: the core's name of the
+   * setting, and what was expected.
+   */
+  errorOf(coreError: unknown): unknown {
+    if (typeof coreError !== "string") return coreError;
+    const [core = "", expected = ""] = coreError.split("\n");
+    const [name, value] = this.#given.get(core) ?? [core, undefined];
     const scope = core.slice(0, core.lastIndexOf(".") + 1);
     const here = expected.replace(/`(\w+)`/g, (all, other: string) => {
-      const known = this.#said.get(scope + other)?.[0];
+      const known = this.#given.get(scope + other)?.[0];
       return known === undefined ? all : `\`${known}\``;
     });
     return new RangeError(`${name} is ${value === undefined ? "out of range" : shown(value)}; expected ${here}`);
@@ -288,8 +301,8 @@ export class LimitNumbers {
 }
 
 /**
- * The algorithm of a resource: the one that is named, else `aimd` if one of its settings is given, here or
- * for the whole gate.
+ * Returns the algorithm of a resource: the named one, else `aimd` if one of its settings is given for the
+ * resource or the gate.
  */
 function chosenAlgorithm(limits: Limits, defaults: AdaptiveSettings): Algorithm {
   const { algorithm } = limits;
@@ -300,7 +313,7 @@ function chosenAlgorithm(limits: Limits, defaults: AdaptiveSettings): Algorithm 
   }
   const name = typeof algorithm === "string" ? algorithm : algorithm?.name;
   if (own !== undefined && name !== "aimd") {
-    throw new TypeError(`${own} is a setting of the algorithm "aimd", and algorithm is ${shown(name)}; settings of another stand in \`algorithm\``);
+    throw new TypeError(`${own} is a setting of the algorithm "aimd", and algorithm is ${shown(name)}; settings of other algorithms belong in \`algorithm\``);
   }
   return algorithm;
 }

@@ -1,106 +1,103 @@
-/** What a gate and its calls may be told. */
+/** Options of a gate and of its calls. */
 
-import type { Behalf, Classify } from "./call.js";
+import type { TaskBinding, Classify } from "./call.js";
 import type { AdaptiveSettings } from "./limits.js";
 import type { GateEventKind } from "../events.js";
 import type { Usage } from "../outcome.js";
 import type { FetchResponse, Signal } from "../platform.js";
 
-/** Settings of a gate: what its resources have unless they say otherwise, and how long calls may wait. */
+/** Settings of a gate: the defaults of its resources, and the default timeout of calls. */
 export interface GateOptions extends AdaptiveSettings {
-  /** The longest wait of a call that names none, in milliseconds from 0 up. Default: no bound. */
+  /** The longest wait of a call without `timeoutMs`, in milliseconds from 0 up. Default: unlimited. */
   readonly defaultTimeoutMs?: number | undefined;
   /**
-   * Whether a provider that only fails counts as down: nothing goes out to it then but a probe now and then.
-   * A refused key or an empty account denies calls for a minute at a time, to all models of the provider: a
-   * gate whose calls have keys of different accounts wants
-   * `false`, or a provider name for each account. Default: true.
+   * Whether a provider whose calls all fail counts as down; only single probes are then sent to it. A
+   * rejected key or an exhausted account denies calls to all models of the provider for a minute at a time. A
+   * gate whose calls use keys of different accounts needs `false`, or a provider name for each account.
+   * Default: true.
    */
   readonly health?: boolean | undefined;
   /**
-   * Whether calls are paced to the rates that a provider states in the headers of its answers
-   * (`x-ratelimit-*`, `anthropic-ratelimit-*`,
-   * `RateLimit`), where the resource has no budget of that dimension. Default: true.
+   * Whether calls are paced to the rates that a provider states in response headers (`x-ratelimit-*`,
+   * `anthropic-ratelimit-*`, `RateLimit`), where the resource has no budget of that dimension. Default: true.
    */
   readonly rateLimitHeaders?: boolean | undefined;
 }
 
-/** How a call asks. */
+/** Options of a permit request. */
 export interface AcquireOptions {
   /**
-   * The longest wait, in milliseconds from 0 up: 0 is "now or not at all". Default: the gate's
+   * The longest wait, in milliseconds from 0 up; 0 requests a permit now or never. Default: the gate's
    * `defaultTimeoutMs`.
    */
   readonly timeoutMs?: number | undefined;
   /**
-   * Takes the call out of the queue when it is aborted; the promise is then rejected with its reason. `null`
-   * is none.
+   * Removes the call from the queue when aborted, and rejects the promise with its reason. `null`: no signal.
    */
   readonly signal?: Signal | null | undefined;
-  /** For whom: calls of one tenant share its weight. Default: nobody in particular. */
+  /** The tenant that the call belongs to. Calls of one tenant share its weight. Default: no tenant. */
   readonly tenant?: string | undefined;
-  /** What the call is expected to use of the token budgets. Default: nothing. */
+  /** The expected use of token budgets. Default: none. */
   readonly estimate?: Usage | undefined;
 }
 
-/** How {@link RequestGate.run} makes a call. */
+/** Options of {@link RequestGate.run}. */
 export interface RunOptions<T = unknown> extends AcquireOptions {
   /**
-   * How long the call itself may take, in milliseconds from 0 up; then its signal is aborted with a
-   * `TimeoutError`, and it counts as a `provider_timeout`, like any answer that does not come. The slot is
-   * held until the function has ended all the same. Default: no bound.
+   * The longest duration of the call itself, in milliseconds from 0 up. Then its signal is aborted with a
+   * `TimeoutError`, and the call counts as a `provider_timeout`. The slot is held until the function has
+   * ended. Default: unlimited.
    */
   readonly callTimeoutMs?: number | undefined;
-  /** Says how the call ended, where the gate cannot know. */
+  /** Classifies the end of the call, where the gate cannot. */
   readonly classify?: Classify<T> | undefined;
   /**
-   * How often the call is made again that failed: 5xx, a timeout of the provider or of `callTimeoutMs`, no
-   * connection. The first pause is 1 s, each next one twice as long, up to a minute. A call that was rate
-   * limited was only too early: it is made again after the pause that the provider asked for, as often as it
-   * takes, and does not count. What fails while the provider is down is made again once that is back. A whole
-   * number; bound the time by `signal`. A request whose body is a stream is sent once. Default: 0, nothing is
-   * made again.
+   * How often a failed call is made again: after a 5xx, a timeout of the provider or of `callTimeoutMs`, or a
+   * failed connection. The first pause is 1 s, each further one twice as long, up to a minute. A rate-limited
+   * call is made again after the pause that the provider asked for, without a bound and without being
+   * counted. A call that fails while the provider is down is made again once the provider is back. A whole
+   * number; `signal` bounds the total time. A request whose body is a stream is sent once. Default: 0.
    */
   readonly retries?: number | undefined;
 }
 
-/** How {@link RequestGate.fetch} makes a call. Its signal is that of the request. */
+/** Options of {@link RequestGate.fetch}. Its signal is the one of the request. */
 export interface FetchOptions extends Omit<RunOptions<FetchResponse>, "signal"> {
   /**
-   * What holds the slot: the whole answer, or only its head. A provider that counts calls at once counts a
-   * stream until it ends: `"head"` is for one that counts requests or tokens per time alone, and for long
-   * downloads. Default: `"body"`.
+   * What holds the slot: the whole response, or its head only. A provider that limits concurrent calls counts
+   * a stream until it ends. Choose `"head"` for a provider that only limits requests or tokens per time, and
+   * for long downloads. Default: `"body"`.
    */
   readonly hold?: "body" | "head" | undefined;
   /**
-   * How long a body holds its slot that waits for its reader, in milliseconds from 0 up. A body waits once
-   * 256 KiB of it are there that nobody has taken. Its slot then goes back as if it had ended, an event
-   * `body_left_unread` says so, and it can still be read. Default: 2000.
+   * How long a body that waits for its reader holds its slot, in milliseconds from 0 up. A body waits once
+   * 256 KiB of it are buffered. The slot is then released as if the body had ended, and an event
+   * `body_left_unread` is emitted. The body can still be read. Default: 2000.
    */
   readonly bodyIdleMs?: number | undefined;
 }
 
-/** Runs `fn` with the arguments behind it: see {@link RequestGate.limit}. */
+/** Runs `fn` with the remaining arguments: see {@link RequestGate.limit}. */
 export type LimitFunction = <Args extends readonly unknown[], T>(
   fn: (...args: Args) => T | PromiseLike<T>,
   ...args: Args
 ) => Promise<T>;
 
-/** What {@link RequestGate.subscribe} wants to hear. */
+/** Options of {@link RequestGate.subscribe}. */
 export interface SubscribeOptions {
   /** The kinds of events. Default: all. */
   readonly kinds?: readonly GateEventKind[] | undefined;
 }
 
-/** @internal How a pipeline's task says in whose name it asks. */
-export const onBehalf: unique symbol = Symbol("on behalf");
+/** @internal The option that connects a request to a pipeline task. */
+export const taskBinding: unique symbol = Symbol("task binding");
 
 /** @internal */
-export interface OnBehalf extends AcquireOptions {
-  readonly [onBehalf]?: Behalf | undefined;
+export interface BoundOptions extends AcquireOptions {
+  readonly [taskBinding]?: TaskBinding | undefined;
 }
 
-/** @internal What a call asks that asks for nothing in particular. */
+/** @internal The options of a call without options. */
 export const NO_OPTIONS = Object.freeze({});
 
 export const TRY_NAMES = ["tenant", "estimate"];

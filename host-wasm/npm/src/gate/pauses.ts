@@ -1,10 +1,10 @@
-/** Calls that wait until they are made again, outside the queue: no slot is held, and none is asked for. */
+/** Calls that wait for their next retry. They are outside the queue: they hold no slot and request none. */
 
 import { DeniedError, type DenialReason } from "../errors.js";
 import { offAbort, onAbort } from "./aborts.js";
 import type { Resource } from "./keys.js";
 
-/** The longest delay that a timer holds. */
+/** The longest delay of a timer. */
 const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
 interface Pause {
@@ -12,17 +12,17 @@ interface Pause {
   readonly end: (error: unknown) => void;
 }
 
-/** The pauses of one gate. */
+/** The retry pauses of one gate. */
 export class Pauses {
   readonly #all = new Set<Pause>();
   readonly #changed: () => void;
 
-  /** `changed` is called after a pause has ended. */
+  /** `changed` is called after each end of a pause. */
   constructor(changed: () => void) {
     this.#changed = changed;
   }
 
-  /** How many calls of a resource wait, or of all of them. */
+  /** Returns how many calls of a resource, or of all resources, wait. */
   count(resource?: Resource): number {
     if (resource === undefined) return this.#all.size;
     let count = 0;
@@ -30,9 +30,7 @@ export class Pauses {
     return count;
   }
 
-  /**
-   * Calls `goOn` in `ms`, or `stop` with what ends the wait before that: the abort of `signal`, or a denial.
-   */
+  /** Calls `goOn` after `ms` milliseconds, or before that `stop` with the reason of `signal` or a denial. */
   begin(resource: Resource, ms: number, signal: AbortSignal | undefined, goOn: () => void, stop: (error: unknown) => void): void {
     if (signal?.aborted) return stop(signal.reason);
     const abort = (): void => pause.end(signal?.reason);
@@ -58,7 +56,7 @@ export class Pauses {
     if (signal !== undefined) onAbort(signal, abort);
   }
 
-  /** Ends those of a resource, or all of them, with a denial. Answers how many. */
+  /** Ends the pauses of a resource, or all, with a denial. Returns how many. */
   deny(reason: DenialReason, resource?: Resource): number {
     const those = [...this.#all].filter((pause) => resource === undefined || pause.resource === resource);
     for (const pause of those) pause.end(new DeniedError(pause.resource.name, reason));

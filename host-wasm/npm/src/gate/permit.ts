@@ -6,17 +6,14 @@ import { inspect, type Resource } from "./keys.js";
 import { type AcquireRequest, Waiter } from "./tickets.js";
 import { type Completion, type Outcome, outcomeNumber, readEnd } from "../outcome.js";
 
-/**
- * `Symbol.dispose`, or what stands for it where it is missing: `using` then needs a polyfill, everything else
- * does not.
- */
+/** `Symbol.dispose`, or a substitute where it is missing: only `using` then needs a polyfill. */
 export const dispose: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Symbol.dispose") as typeof Symbol.dispose);
 
 /**
- * The right to make one call. Give it back with {@link Permit.finish} and what became of the call.
+ * The right to make one call. Release it with {@link Permit.finish} and the outcome of the call.
  *
- * A permit that is disposed of unfinished, by the end of a `using` block, counts as a call that was given up;
- * so does, after some time, one that is forgotten. Permits outlive their gate.
+ * A permit that is disposed of before it is finished, at the end of a `using` block, counts as a cancelled
+ * call. So does, some time later, a permit that is no longer referenced. Permits outlive their gate.
  *
  * ```ts
  * import { RequestGate } from "tidegate";
@@ -29,9 +26,9 @@ export const dispose: typeof Symbol.dispose = Symbol.dispose ?? (Symbol.for("Sym
  * ```
  */
 export class Permit {
-  /** What may be called. */
+  /** The resource that may be called. */
   readonly resource: Resource;
-  /** Undefined once it is finished. */
+  /** Undefined once the permit is finished. */
   #guard: Guard | undefined;
 
   /** @internal */
@@ -40,18 +37,19 @@ export class Permit {
     this.#guard = resource.tickets.guards.take(ticket);
   }
 
-  /** Whether it was given back. */
+  /** Whether the permit was finished or disposed of. */
   get isFinished(): boolean {
     return this.#guard === undefined;
   }
 
   /**
-   * Gives the slot back with what became of the call. Returns false, and does nothing, if that was done
-   * before.
+   * Releases the slot with the outcome of the call. Returns false, and does nothing, if the permit is
+   * finished already.
    *
-   * @param end the outcome, alone or with what the provider said: `{ outcome: "rate_limited", retryAfterMs: 2000 }`
-   * @throws TypeError for an outcome that does not exist, RangeError for a number out of its range; the permit is then
-   * not finished
+   * @param end the outcome, alone or with what the provider asked for: `{ outcome: "rate_limited",
+   * retryAfterMs: 2000 }`
+   * @throws TypeError for an unknown outcome, RangeError for a number out of range; the permit is not
+   * finished then
    */
   finish(end: Outcome | Completion): boolean {
     if (typeof end === "string") return this.#finish(outcomeNumber(end), NaN, -1, 0);
@@ -66,10 +64,10 @@ export class Permit {
     return true;
   }
 
-  /** Gives the slot back as a call that was given up, unless it was given back before. */
+  /** Releases the slot as a cancelled call, unless the permit is finished already. */
   [dispose](): void {
     const ticket = this.#take();
-    if (ticket >= 0) this.resource.tickets.giveUp(ticket);
+    if (ticket >= 0) this.resource.tickets.cancel(ticket);
   }
 
   /** @internal */
@@ -85,10 +83,10 @@ export class Permit {
   }
 }
 
-/** @internal Waits for a permit. */
+/** @internal A call of {@link RequestGate.acquire}. */
 export class Acquiring extends Waiter {
   readonly resolve: (permit: Permit) => void;
-  readonly refused: (error: unknown) => void;
+  readonly rejected: (error: unknown) => void;
 
   constructor(
     resource: Resource,
@@ -99,7 +97,7 @@ export class Acquiring extends Waiter {
   ) {
     super(resource, request, signal);
     this.resolve = resolve;
-    this.refused = reject;
+    this.rejected = reject;
   }
 
   granted(): void {

@@ -1,49 +1,46 @@
-/** Calls that are made again. */
+/** Retries of calls. */
 
 import { DeniedError, whole } from "../errors.js";
-import type { Behalf, CallResult, Ending } from "./call.js";
+import type { TaskBinding, CallResult, Ending } from "./call.js";
 import type { Resource } from "./keys.js";
 import { type AfterCall, FINAL, type GateModule, UNAVAILABLE } from "./tickets.js";
 import { CONNECTION_FAILED, PROVIDER_FAILURE, PROVIDER_TIMEOUT, SUCCESS } from "../outcome.js";
-import { isResponse, letGo } from "../response.js";
+import { isResponse, cancelBody } from "../response.js";
 
-/** @internal How a try of a call that may be made again ended, and what it brought. */
-export interface Ended<T> {
+/** @internal The result of one attempt of a call that may be retried. */
+export interface AttemptResult<T> {
   readonly result: CallResult<T>;
   readonly ending: Ending;
 }
 
 /**
- * @internal What there is of a call that a task makes or that may be made again. Most calls are neither, and
- * have none.
+ * @internal The retry state of a call that belongs to a pipeline task or may be retried. Other calls have
+ * none.
  */
-export interface Course {
-  /** Hears how the call ended, if a task makes it. */
-  readonly ended: Behalf["ended"];
-  /** Whether it is made again after an outage, as the core decides. */
+export interface RetryState {
+  /** Called with the end of the call, if it belongs to a task. */
+  readonly ended: TaskBinding["ended"];
+  /** Whether the core may have it made again after an outage. */
   readonly isRepeated: boolean;
   readonly retries: Retries | undefined;
-  /** How the latest try ended. */
+  /** How the latest attempt ended. */
   ending: Ending;
 }
 
-/**
- * @internal The course of a call that is made like this; undefined for one that is made once, and for no
- * task.
- */
-export function courseOf(
+/** @internal Returns the retry state of a call; undefined for a call without retries and without a task. */
+export function retryStateOf(
   resource: Resource,
   retries: number | undefined,
-  ended: Behalf["ended"],
+  ended: TaskBinding["ended"],
   isRepeatable = true,
-): Course | undefined {
+): RetryState | undefined {
   const number = retries === undefined ? 0 : whole("retries", retries);
   if (number === 0 && ended === undefined) return undefined;
   const backoff = number > 0 && isRepeatable ? new Retries(resource, number) : undefined;
   return { ended, isRepeated: isRepeatable, retries: backoff, ending: { outcome: SUCCESS, retryAfterMs: NaN } };
 }
 
-/** @internal The core's backoff of one call, made when it first fails. */
+/** @internal The core's backoff of one call, created when the call first fails. */
 export class Retries {
   readonly #resource: Resource;
   readonly #retries: number;
@@ -54,7 +51,7 @@ export class Retries {
     this.#retries = retries;
   }
 
-  /** In how many milliseconds a call that ended so is made again; NaN if its end is final. */
+  /** Returns the milliseconds until the next attempt; NaN if there is none. */
   after({ outcome, retryAfterMs }: Ending): number {
     if (outcome === SUCCESS) return NaN;
     this.#backoff ??= new this.#resource.tickets.module.CallRetries(this.#retries);
@@ -62,25 +59,27 @@ export class Retries {
   }
 }
 
-/** @internal In how many milliseconds a call is made again whose try has ended; NaN if it is over. */
-export function retryInMs({ ending, retries }: Course, after: AfterCall): number {
+/**
+ * @internal Returns the milliseconds until the next attempt of a call that has ended; NaN if there is none.
+ */
+export function retryInMs({ ending, retries }: RetryState, after: AfterCall): number {
   return after === FINAL && retries !== undefined ? retries.after(ending) : NaN;
 }
 
 /**
- * @internal Whether a failed try is nobody's fault: the core lets it stand for now, or keeps it for later.
+ * @internal Whether a call failed because its provider is unavailable, and not through a fault of its own.
  */
-export function isNobodys({ ending: { outcome } }: Course, after: AfterCall): boolean {
+export function isUnavailable({ ending: { outcome } }: RetryState, after: AfterCall): boolean {
   const saysNothing = outcome === PROVIDER_FAILURE || outcome === PROVIDER_TIMEOUT || outcome === CONNECTION_FAILED;
   return after === UNAVAILABLE && saysNothing;
 }
 
-/** @internal Whether a call that was to be made again is not: its failure was its own. */
-export function failureStands(error: unknown): boolean {
+/** @internal Whether the retry of a call was denied because the call itself is at fault. */
+export function isRequestAtFault(error: unknown): boolean {
   return error instanceof DeniedError && error.reason === "request_at_fault";
 }
 
-/** Lets go of an answer that nobody will see. */
-export function abandon({ result }: Ended<unknown>): void {
-  if ("value" in result && isResponse(result.value)) void letGo(result.value);
+/** Cancels the body of a response that is not returned to the caller. */
+export function discard({ result }: AttemptResult<unknown>): void {
+  if ("value" in result && isResponse(result.value)) void cancelBody(result.value);
 }

@@ -1,28 +1,28 @@
-/** Calls of {@link RequestGate.run}: a function that is called under a permit. */
+/** Calls of {@link RequestGate.run}: functions called under a permit. */
 
 import { DeniedError } from "../errors.js";
 import { type Call, type CallResult, CallUnderWay, type Classify } from "./call.js";
 import type { Resource } from "./keys.js";
-import { abandon, type Course, type Ended, failureStands, isNobodys, retryInMs } from "./retries.js";
+import { discard, type RetryState, type AttemptResult, isRequestAtFault, isUnavailable, retryInMs } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
 import { type AcquireRequest, AGAIN, type AfterCall } from "./tickets.js";
 import { outcomeOfConnection, UNEXPECTED } from "../outcome.js";
-import { maySayMore } from "../response.js";
+import { isReadableRefusal } from "../response.js";
 
 /** @internal */
-export interface HowToCall<T> {
+export interface CallSettings<T> {
   readonly signal?: AbortSignal | null | undefined;
   readonly classify?: Classify<T> | undefined;
   readonly callTimeoutMs?: number | undefined;
 }
 
-/** @internal How a call is made again. */
+/** @internal The parts of a call that are used to retry it. */
 export interface Rerun<T> {
-  readonly course: Course;
-  /** Asks for a permit for it again; `isAfterOutage` says that the core has kept it. */
+  readonly retryState: RetryState;
+  /** Requests a permit for the next attempt. `isAfterOutage`: the core has kept a place for it. */
   readonly ask: (call: Running<T>, isAfterOutage: boolean) => void;
-  /** How it failed, while it is to be made again. */
-  kept: Ended<T> | undefined;
+  /** The failed attempt, while the next one waits for its permit. */
+  kept: AttemptResult<T> | undefined;
 }
 
 /** @internal A function that is called once its call has a permit. */
@@ -36,12 +36,12 @@ export class Running<T> extends CallUnderWay<T> {
     resource: Resource,
     request: AcquireRequest,
     fn: (call: Call) => T | PromiseLike<T>,
-    { signal, classify, callTimeoutMs }: HowToCall<T>,
+    { signal, classify, callTimeoutMs }: CallSettings<T>,
     resolve: (value: T) => void,
     reject: (error: unknown) => void,
     rerun: Rerun<T> | undefined,
   ) {
-    super(resource, request, signal, classify, callTimeoutMs, rerun?.course);
+    super(resource, request, signal, classify, callTimeoutMs, rerun?.retryState);
     this.fn = fn;
     this.resolve = resolve;
     this.reject = reject;
@@ -49,13 +49,13 @@ export class Running<T> extends CallUnderWay<T> {
   }
 
   granted(): void {
-    if (this.rerun !== undefined) letKeptGo(this.rerun);
+    if (this.rerun !== undefined) discardKept(this.rerun);
     this.begin();
     const { fn } = this;
     try {
       Promise.resolve(fn(this)).then(
         (value) => {
-          if (maySayMore(value) && this.notes?.observed !== value) void this.#observeFor(value, () => this.#made(value));
+          if (isReadableRefusal(value) && this.notes?.observed !== value) void this.#observeFor(value, () => this.#made(value));
           else this.#made(value);
         },
         (error: unknown) => this.#threw(error),
@@ -68,62 +68,62 @@ export class Running<T> extends CallUnderWay<T> {
   #made(value: T): void {
     const after = this.succeeded(value);
     if (this.rerun === undefined) this.resolve(value);
-    else this.#tell(this.rerun, { value }, after);
+    else this.#attemptEnded(this.rerun, { value }, after);
   }
 
   #threw(error: unknown): void {
     const over = (): void => {
       const after = this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED);
       if (this.rerun === undefined) this.reject(error);
-      else this.#tell(this.rerun, { error }, after);
+      else this.#attemptEnded(this.rerun, { error }, after);
     };
     const response = this.notes?.observed === undefined ? answerOfThrown(error)?.response : undefined;
-    if (maySayMore(response)) void this.#observeFor(response, over);
+    if (isReadableRefusal(response)) void this.#observeFor(response, over);
     else over();
   }
 
-  /** Reads a refusal with its body, and then goes on. */
+  /** Reads an error response with its body, then calls `goOn`. */
   async #observeFor(answer: Response, goOn: () => void): Promise<void> {
     try {
       await this.observeBody(answer);
     } catch {
-      // Its head cannot be read: so it counts as unexpected.
+      // If the head cannot be read, the call counts as unexpected.
     }
     goOn();
   }
 
-  refused(error: unknown): void {
+  rejected(error: unknown): void {
     const kept = this.rerun?.kept;
-    if (kept !== undefined && failureStands(error)) return this.#settle(kept);
-    if (kept !== undefined) abandon(kept);
+    if (kept !== undefined && isRequestAtFault(error)) return this.#settle(kept);
+    if (kept !== undefined) discard(kept);
     this.reject(error);
   }
 
-  #tell(rerun: Rerun<T>, result: CallResult<T>, after: AfterCall): void {
-    const { ask, course } = rerun;
-    const ended = { result, ending: course.ending };
-    if (isNobodys(course, after)) {
-      abandon(ended);
+  #attemptEnded(rerun: Rerun<T>, result: CallResult<T>, after: AfterCall): void {
+    const { ask, retryState } = rerun;
+    const ended = { result, ending: retryState.ending };
+    if (isUnavailable(retryState, after)) {
+      discard(ended);
       this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
     } else if (after === AGAIN) {
       rerun.kept = ended;
       ask(this, true);
     } else {
-      const pauseMs = retryInMs(course, after);
+      const pauseMs = retryInMs(retryState, after);
       if (Number.isNaN(pauseMs)) return this.#settle(ended);
-      abandon(ended);
-      this.resource.book.pauses.begin(this.resource, pauseMs, this.outer, () => ask(this, false), this.reject);
+      discard(ended);
+      this.resource.registry.pauses.begin(this.resource, pauseMs, this.outer, () => ask(this, false), this.reject);
     }
   }
 
-  #settle({ result, ending }: Ended<T>): void {
-    this.course?.ended?.(ending, "error" in result ? result.error : undefined);
+  #settle({ result, ending }: AttemptResult<T>): void {
+    this.retryState?.ended?.(ending, "error" in result ? result.error : undefined);
     if ("value" in result) this.resolve(result.value);
     else this.reject(result.error);
   }
 }
 
-function letKeptGo(rerun: { kept: Ended<unknown> | undefined }): void {
-  if (rerun.kept !== undefined) abandon(rerun.kept);
+function discardKept(rerun: { kept: AttemptResult<unknown> | undefined }): void {
+  if (rerun.kept !== undefined) discard(rerun.kept);
   rerun.kept = undefined;
 }

@@ -1,4 +1,4 @@
-/** What a gate shows of itself. */
+/** The state of a gate, as objects. */
 
 import { inWords, known } from "../errors.js";
 import type { Resource } from "./keys.js";
@@ -10,13 +10,13 @@ export interface BudgetSnapshot {
   readonly dimension: BudgetDimension;
   /** The window, in milliseconds. */
   readonly windowMs: number;
-  /** The limit in force: the configured one, or a lower one that the provider named. */
+  /** The limit in force: the configured one, or a lower one that the provider stated. */
   readonly limit: number;
   /** What may be spent now, rounded down; negative while it is overdrawn. */
   readonly available: number;
-  /** Estimates of calls that are out. */
+  /** The sum of the estimates of calls in flight. */
   readonly reserved: number;
-  /** Where it comes from: the settings, or the headers of the provider's answers. */
+  /** The source of the budget: the settings, or the headers of the provider's responses. */
   readonly source: "settings" | "headers";
 }
 
@@ -33,29 +33,29 @@ export const UNAVAILABLE_CAUSES: readonly UnavailableCause[] = [
 ];
 
 const CAUSE_TEXTS: Readonly<Record<UnavailableCause, string>> = {
-  outage: "it did not answer",
-  key_rejected: "the key is refused",
+  outage: "it did not respond",
+  key_rejected: "the API key is rejected",
   quota_exhausted: "the account is out of funds or quota",
   model_not_found: "there is no such model",
-  rate_limited: "it answered nothing but rate limits",
+  rate_limited: "every call was rate limited",
 };
 
-/** Whether a provider and model answers, in any domain. */
+/** Whether a provider and model responds, in any domain. */
 export type Health =
   | { readonly state: "healthy" }
   | {
       /**
-       * `suspected`: its latest calls failed, and calls go out one by one. `probing`: it is down, and a call
-       * is out that finds out.
+       * `suspected`: its latest calls failed, and calls start one at a time. `probing`: it is down, and one
+       * call in flight tests it.
        */
       readonly state: "suspected" | "probing";
-      /** Since its first failure. */
+      /** The time since its first failure. */
       readonly failingForMs: number;
     }
   | {
-      /** Nothing goes out before the next probe. */
+      /** No call starts before the next probe. */
       readonly state: "down";
-      /** Since its first failure. */
+      /** The time since its first failure. */
       readonly failingForMs: number;
       readonly probeInMs: number;
     }
@@ -64,7 +64,7 @@ export type Health =
       readonly state: "unavailable";
       readonly cause: UnavailableCause;
       readonly forMs: number;
-      /** When one call goes out to find out whether it can be used again. */
+      /** The time until one call tests whether it can be used again; undefined if no test is planned. */
       readonly probeInMs: number | undefined;
     };
 
@@ -72,7 +72,7 @@ export type Health =
 export interface ResourceSnapshot {
   /** When it was read, on the clock of `performance.now()`. */
   readonly atMs: number;
-  /** Commands that the gate had carried out. */
+  /** The number of commands that the gate has processed. */
   readonly sequence: number;
   readonly provider: string;
   readonly model: string;
@@ -81,39 +81,37 @@ export interface ResourceSnapshot {
   readonly effectiveMax: number;
   /** The adaptive limit in force. */
   readonly currentLimit: number;
-  /** Calls out. */
+  /** Calls in flight. */
   readonly inFlight: number;
-  /** Leases that are out, as the ledger has them: always `inFlight`, or something leaks. */
+  /** Leases in use. Always equals `inFlight`; a difference is a leak. */
   readonly activeLeases: number;
   /**
-   * How long ago the oldest of them was granted; undefined if there is none, or instants were not needed
-   * then.
+   * The age of the oldest lease; undefined if there is none, or if no time was recorded when it was granted.
    */
   readonly oldestLeaseAgeMs: number | undefined;
-  /** Calls that wait. */
+  /** Waiting calls. */
   readonly waiters: number;
-  /** Those of them whose pipeline workers hold nothing while they wait. */
+  /** Waiting calls whose pipeline worker holds no task resources. */
   readonly suspended: number;
-  /** What is left of the pause in force; 0 if there is none. */
+  /** The remaining time of the current cooldown; 0 if there is none. */
   readonly cooldownRemainingMs: number;
-  /** The limit that the first cut found too high; 0 before any. */
+  /** The limit at which the first decrease happened; 0 before any. */
   readonly rateLimitCeiling: number;
-  /** Refusals since the last good news. */
+  /** Rate-limited calls since the last success. */
   readonly consecutiveRateLimits: number;
-  /** Successes since the last change of limit. */
+  /** Successes since the limit last changed. */
   readonly successStreak: number;
   /** How the last call ended. */
   readonly lastOutcome: Outcome | undefined;
   /**
-   * The start-up ramp that runs: the limit it climbs to, and how long that takes (undefined before the first
-   * call).
+   * The start-up ramp in progress: its target limit and the remaining time (undefined before the first call).
    */
   readonly ramp: { readonly target: number; readonly remainingMs: number | undefined } | undefined;
   /** The cap over all domains of the model. */
   readonly providerCap: number;
-  /** Calls out over all domains of the model. */
+  /** Calls in flight over all domains of the model. */
   readonly providerInFlight: number;
-  /** Whether the provider and model answers. */
+  /** Whether the provider and model responds. */
   readonly health: Health;
   /** The rate budgets, in the order they were given. */
   readonly budgets: readonly BudgetSnapshot[];
@@ -184,24 +182,24 @@ function causeOf(number: number): UnavailableCause {
 }
 
 /**
- * Why the next call of a resource would have to wait, or the first one that waits does. `text` says it in
+ * Why the first waiting call of a resource, or the next call if none waits, cannot start. `text` states it in
  * words.
  */
 export type Why =
   | {
-      /** A pause is in force: the provider asked for it, or refused without saying how long. */
+      /** A cooldown is in force: the provider asked for it, or rate limited a call without a Retry-After. */
       readonly kind: "cooldown";
       readonly text: string;
-      /** What is left of it. */
+      /** The remaining time. */
       readonly endsInMs: number;
     }
   | {
-      /** As many calls are out as the model may have, all domains together. */
+      /** The model's `maxParallel` over all domains is reached. */
       readonly kind: "provider_cap";
       readonly text: string;
-      /** How many. */
+      /** The maximum. */
       readonly cap: number;
-      /** Those of them whose answers wait for somebody to read their bodies. */
+      /** How many of the calls in flight hold their slot for a response body that is not being read. */
       readonly unreadBodies?: number;
     }
   | {
@@ -210,41 +208,44 @@ export type Why =
       readonly text: string;
       /** The limit in force. */
       readonly limit: number;
-      /** When time alone changes it, as a ramp does; undefined if nothing but the end of a call does. */
+      /**
+       * The time until the limit changes without a call ending, as in a ramp; undefined if only the end of a
+       * call changes it.
+       */
       readonly changesInMs: number | undefined;
-      /** How many calls are out whose answers wait for somebody to read their bodies. */
+      /** How many of the calls in flight hold their slot for a response body that is not being read. */
       readonly unreadBodies?: number;
     }
   | {
-      /** The limit spaces calls in time. Fewer are out than it allows. */
+      /** The limit spaces calls in time. Fewer calls are in flight than it allows. */
       readonly kind: "paced";
       readonly text: string;
-      /** When the next goes out. */
+      /** The time until the next call starts. */
       readonly opensInMs: number;
     }
   | {
       /** A rate budget is spent. */
       readonly kind: "budget";
       readonly text: string;
-      /** When it suffices, unless others spend it first. */
+      /** The time until the budget suffices, unless other calls spend it first. */
       readonly fitsInMs: number;
     }
   | {
-      /** The rate that the provider states in its headers is used up. */
+      /** The rate that the provider states in its headers is reached. */
       readonly kind: "stated_rate";
       readonly text: string;
       readonly dimension: BudgetDimension;
-      /** How much is allowed in each window. */
+      /** The amount allowed in each window. */
       readonly limit: number;
       readonly windowMs: number;
-      /** When it lets the next call out, unless others spend it first. */
+      /** The time until the next call starts, unless other calls spend the rate first. */
       readonly fitsInMs: number;
     }
   | {
       /** The provider is down. */
       readonly kind: "outage";
       readonly text: string;
-      /** When the next probe goes out; undefined while one is out. */
+      /** The time until the next probe; undefined while a probe is in flight. */
       readonly probeInMs: number | undefined;
     }
   | {
@@ -252,13 +253,14 @@ export type Why =
       readonly kind: "unavailable";
       readonly text: string;
       readonly cause: UnavailableCause;
-      /** When one call goes out to find out whether it can be used again. */
+      /** The time until one call tests whether it can be used again; undefined if no test is planned. */
       readonly probeInMs: number | undefined;
     }
   | {
       /**
-       * `task_slots`: its pipeline worker has given back what it held, and cannot have it again yet. `turn`:
-       * nothing but that it is another's turn. `shutdown`: the gate is shut. `paused`: it was told to pause.
+       * `task_slots`: its pipeline worker has yielded its task resources and waits to get them back. `turn`:
+       * another call goes first. `shutdown`: the gate is shut down. `paused`: {@link RequestGate.pause} is in
+       * force.
        */
       readonly kind: "task_slots" | "turn" | "shutdown" | "paused";
       readonly text: string;
@@ -277,50 +279,50 @@ export function readWhy(
   resource: Resource,
   [kind, calls = 0, untilMs = NaN, counts = 0, windowMs = NaN]: Float64Array,
 ): Why {
-  const say = (what: string): string => `${resource.name}: ${what}`;
+  const prefixed = (what: string): string => `${resource.name}: ${what}`;
   switch (kind) {
     case 0:
-      return { kind: "cooldown", text: say(`a pause is in force for another ${inWords(untilMs)}`), endsInMs: untilMs };
+      return { kind: "cooldown", text: prefixed(`a cooldown is in force for another ${inWords(untilMs)}`), endsInMs: untilMs };
     case 1:
-      return { kind: "provider_cap", text: say(`all ${calls} calls that it may have out are out`), cap: calls };
+      return { kind: "provider_cap", text: prefixed(`the limit of ${calls} concurrent ${calls === 1 ? "call" : "calls"} is reached`), cap: calls };
     case 2: {
       const changesInMs = known(untilMs);
       const change = changesInMs === undefined ? "" : `; it changes in ${inWords(changesInMs)}`;
-      return { kind: "limit", text: say(`the adaptive limit of ${calls} is reached${change}`), limit: calls, changesInMs };
+      return { kind: "limit", text: prefixed(`the adaptive limit of ${calls} is reached${change}`), limit: calls, changesInMs };
     }
     case 3:
-      return { kind: "budget", text: say(`a rate budget is spent for another ${inWords(untilMs)}`), fitsInMs: untilMs };
+      return { kind: "budget", text: prefixed(`a rate budget is spent for another ${inWords(untilMs)}`), fitsInMs: untilMs };
     case 4:
-      return { kind: "task_slots", text: say("its worker has yielded and waits for its task resources") };
+      return { kind: "task_slots", text: prefixed("its worker has yielded and waits for its task resources") };
     case 6: {
       const probeInMs = known(untilMs);
-      const probe = probeInMs === undefined ? "a call is out that finds out" : `it is tried again in ${inWords(probeInMs)}`;
-      return { kind: "outage", text: say(`the provider is down; ${probe}`), probeInMs };
+      const probe = probeInMs === undefined ? "a probe is in flight" : `the next probe is in ${inWords(probeInMs)}`;
+      return { kind: "outage", text: prefixed(`the provider is down; ${probe}`), probeInMs };
     }
     case 7: {
       const [cause, probeInMs] = [causeOf(calls), known(untilMs)];
-      const again = probeInMs === undefined ? "" : `; it is tried again in ${inWords(probeInMs)}`;
-      return { kind: "unavailable", text: say(`it cannot be used: ${CAUSE_TEXTS[cause]}${again}`), cause, probeInMs };
+      const again = probeInMs === undefined ? "" : `; the next probe is in ${inWords(probeInMs)}`;
+      return { kind: "unavailable", text: prefixed(`it cannot be used: ${CAUSE_TEXTS[cause]}${again}`), cause, probeInMs };
     }
     case 8:
-      return { kind: "paced", text: say(`calls are spaced in time; the next goes out in ${inWords(untilMs)}`), opensInMs: untilMs };
+      return { kind: "paced", text: prefixed(`calls are spaced in time; the next call starts in ${inWords(untilMs)}`), opensInMs: untilMs };
     case 9: {
       const dimension = DIMENSIONS[counts] ?? "requests";
       const window = WINDOWS[windowMs] ?? `in ${inWords(windowMs)}`;
       const rate = `${calls} ${dimension.replace("total_", "").replace("_", " ")} ${window}`;
-      const text = say(`the provider's own limit of ${rate} is reached: next in ${inWords(untilMs)}`);
+      const text = prefixed(`the provider's own limit of ${rate} is reached: next in ${inWords(untilMs)}`);
       return { kind: "stated_rate", text, dimension, limit: calls, windowMs, fitsInMs: untilMs };
     }
     case 10:
-      return { kind: "paused", text: say("it is paused") };
+      return { kind: "paused", text: prefixed("it is paused") };
     default:
-      return { kind: "turn", text: say("it is another's turn") };
+      return { kind: "turn", text: prefixed("another call goes first") };
   }
 }
 
-/** @internal The same, with the calls that are out only because nobody reads their answers. */
+/** @internal Adds how many of the calls in flight wait for their response bodies to be read. */
 export function withUnread(why: Why, unreadBodies: number): Why {
   if (unreadBodies === 0 || (why.kind !== "limit" && why.kind !== "provider_cap")) return why;
-  const them = unreadBodies === 1 ? "1 of them is an answer that nobody reads" : `${unreadBodies} of them are answers that nobody reads`;
-  return { ...why, text: `${why.text}; ${them}`, unreadBodies };
+  const unread = unreadBodies === 1 ? "1 call waits for its response body to be read" : `${unreadBodies} calls wait for their response bodies to be read`;
+  return { ...why, text: `${why.text}, and ${unread}`, unreadBodies };
 }

@@ -1,23 +1,23 @@
-/** What an error that an API client throws says about the answer to its call. */
+/** Reads the HTTP response that an error of an API client describes. */
 
 import type { AnswerHead } from "../response.js";
 import { isResponse, LONGEST_ERROR } from "../response.js";
 
-/** The answer that an error is about. */
+/** The response that an error describes. */
 export interface ThrownAnswer extends AnswerHead {
   /** Its body as JSON, if the client has read it. */
   readonly body: string | undefined;
-  /** The answer itself, if the client hands it out: its body may be there to read. */
+  /** The response itself, if the error carries it. Its body may still be readable. */
   readonly response: Response | undefined;
 }
 
-/** How far an error is followed to what caused it. */
+/** How many errors of a `cause` chain are read. */
 const CAUSES = 4;
 
 /**
- * The answer of an error from 400 to 599, or of what caused it; undefined for an error that is about none.
- * Read are `status` or `statusCode` and `headers` of the error itself (OpenAI, Anthropic, superagent) and of
- * its `response` (axios, ky, got); headers are a `Headers` or a plain object.
+ * Returns the response, with a status from 400 to 599, of an error or of one of its causes; undefined if
+ * there is none. Reads `status` or `statusCode` and `headers` of the error itself (OpenAI, Anthropic,
+ * superagent) and of its `response` (axios, ky, got). Headers are a `Headers` or a plain object.
  */
 export function answerOfThrown(thrown: unknown): ThrownAnswer | undefined {
   let error = thrown;
@@ -39,7 +39,7 @@ export function answerOfThrown(thrown: unknown): ThrownAnswer | undefined {
       error = error["cause"];
     }
   } catch {
-    // An error that cannot be read says nothing.
+    // An error whose properties throw has no response.
   }
   return undefined;
 }
@@ -48,7 +48,7 @@ function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null;
 }
 
-/** The status of a refusal or a failure. */
+/** Returns the status if it is an error status. */
 function statusOf(holder: Readonly<Record<string, unknown>>): number | undefined {
   const status = holder["status"] ?? holder["statusCode"];
   return typeof status === "number" && status >= 400 && status <= 599 ? status : undefined;
@@ -61,7 +61,7 @@ function headerOf(headers: unknown, name: string): string | undefined {
   return key === undefined ? undefined : textOf(headers[key]);
 }
 
-/** A header that came several times is a list in some clients. */
+/** Some clients represent a repeated header as an array. */
 function textOf(value: unknown): string | undefined {
   return typeof value === "string" ? value : Array.isArray(value) ? value.join(", ") : undefined;
 }

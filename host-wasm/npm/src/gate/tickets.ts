@@ -1,9 +1,9 @@
 /**
- * Who waits for which answer.
+ * The waiting calls of one wasm module.
  *
- * The wasm module names every call by a ticket, a small number that is used again. A call leaves a {@link
- * Waiter} here under its ticket. Answers are taken up in one go, right after the command that brought them;
- * who was answered is told in one turn of its own, later, so whoever is called may do anything.
+ * The wasm module identifies every call by a ticket, a small number that is reused. A waiting call is stored
+ * here as a {@link Waiter} under its ticket. Decisions are read right after the command that produced them.
+ * Waiters are notified later, in a microtask of their own, so their callbacks may call the gate.
  */
 
 import { DeniedError, denialReason, known } from "../errors.js";
@@ -11,7 +11,7 @@ import { offAbort, onAbort } from "./aborts.js";
 import { Guards } from "./guards.js";
 import type { Resource } from "./keys.js";
 
-/** What a wasm module has for gates. Each that is loaded has calls, and tickets, of its own. */
+/** The parts of a wasm module that gates use. Each loaded module has calls and tickets of its own. */
 export type GateModule = Pick<
   typeof import("../wasm/tidegate.js"),
   | "CallRetries"
@@ -22,47 +22,50 @@ export type GateModule = Pick<
   | "finish"
   | "finishCall"
   | "headNames"
-  | "nextNews"
+  | "nextCompletion"
   | "onTurn"
   | "readHead"
   | "readRefusal"
 >;
 
-/** The wasm module's "no ticket" and "no more news": the smallest number of 32 bits. */
+/** The wasm module's value for "no ticket" and "no more decisions": the smallest 32-bit integer. */
 export const NONE = -(2 ** 31);
 
 /**
- * What becomes of a call that has ended, by the core: it ended so, it is made again, its provider or model
- * cannot be used any more.
+ * What the core decides for a call that has ended: its end is final, it is made again, or its provider or
+ * model is unavailable.
  */
 export type AfterCall = number;
 export const FINAL: AfterCall = 0;
 export const AGAIN: AfterCall = 1;
 export const UNAVAILABLE: AfterCall = 2;
 
-/** What a call asks for. */
+/** The parameters of a permit request. */
 export interface AcquireRequest {
-  /** The number of its tenant's group; -1 for that of the resource. */
+  /** The number of the tenant's group; -1 for the group of the resource. */
   readonly group: number;
-  /** The longest wait; NaN for that of the gate. */
+  /** The maximum wait; NaN for the default of the gate. */
   readonly timeoutMs: number;
   readonly input: number;
   readonly output: number;
-  /** Called right before the wasm module is asked: lends it the tie of a pipeline's task. */
-  readonly lend: (() => void) | undefined;
+  /** Called right before the request: passes the yield token of a pipeline task to the core. */
+  readonly lendYieldToken: (() => void) | undefined;
 }
 
-/** A call that asks. It is told of its answer once, and throws nothing. */
+/**
+ * A call that requests a permit. Exactly one of `granted` and `rejected` is called for each request. Neither
+ * throws.
+ */
 export abstract class Waiter {
   readonly resource: Resource;
   /** The caller's signal. */
   readonly outer: AbortSignal | undefined;
   readonly request: AcquireRequest;
-  /** What listens to it. */
+  /** The listener on the caller's signal. */
   onAbort: (() => void) | undefined = undefined;
-  /** That of its permit, while it has one. */
+  /** The ticket of its permit; `NONE` without a permit. */
   ticket = NONE;
-  /** The call that asks after it. */
+  /** The next call in the acquire queue. */
   next: Waiter | undefined = undefined;
 
   constructor(resource: Resource, request: AcquireRequest, outer: AbortSignal | null | undefined) {
@@ -71,149 +74,156 @@ export abstract class Waiter {
     this.outer = outer ?? undefined;
   }
 
-  /** It may go out, with its ticket. */
+  /** Called when the permit is granted; `ticket` is set. */
   abstract granted(): void;
 
-  /** It may not. */
-  abstract refused(error: unknown): void;
+  /** Called when the request is rejected. */
+  abstract rejected(error: unknown): void;
 }
 
 /**
- * What follows it has a turn of its own: as `queueMicrotask` does it, for which Node makes three objects
- * more.
+ * Callbacks of this promise run in a microtask. `queueMicrotask` does the same, but allocates three more
+ * objects in Node.
  */
 const settled = Promise.resolve();
 
 /** The calls of one wasm module. */
 export class Tickets {
   readonly module: GateModule;
-  /** Of its permits. */
-  readonly guards = new Guards((ticket) => this.giveUp(ticket));
-  /** Those that wait, by ticket. */
+  /** The guards of its permits. */
+  readonly guards = new Guards((ticket) => this.cancel(ticket));
+  /** Waiting calls, by ticket. */
   readonly #waiters: (Waiter | undefined)[] = [];
-  /** Those that have a permit and are not told yet. */
+  /** Calls with a permit that were not notified yet. */
   #ready: Waiter[] = [];
-  readonly #tellReady = (): void => this.#tellAll();
-  /** Who is to be called after anything may have happened. */
+  readonly #notifyReady = (): void => this.#notifyAll();
+  /** Callbacks to run after any state change. */
   readonly #watchers = new Set<() => void>();
   #isAsked = false;
 
   constructor(module: GateModule) {
     this.module = module;
-    // What happens in turns of the module's own.
-    module.onTurn(() => this.#soon());
+    // The module calls this for changes that no command caused.
+    module.onTurn(() => this.#scheduleDelivery());
   }
 
-  /** The denial that the wasm module has just answered. */
+  /** Returns the latest denial of the wasm module. */
   latestDenial(resource: Resource): DeniedError {
     const { module } = this;
     return new DeniedError(resource.name, denialReason(module.denialReason()), known(module.denialChangesInMs()));
   }
 
-  /** Puts a call where it belongs by the answer to its `acquire`. */
-  enter(waiter: Waiter, answer: number): void {
+  /** Stores a call by the result of its `acquire`: as granted, rejected or waiting. */
+  addWaiter(waiter: Waiter, answer: number): void {
     if (answer >= 0) return this.#makeReady(waiter, answer);
-    if (answer === NONE) return waiter.refused(this.latestDenial(waiter.resource));
+    if (answer === NONE) return waiter.rejected(this.latestDenial(waiter.resource));
     const ticket = ~answer;
     this.#waiters[ticket] = waiter;
     const { outer } = waiter;
     if (outer !== undefined) {
-      waiter.onAbort = () => this.#leave(ticket, outer.reason);
+      waiter.onAbort = () => this.#removeWaiter(ticket, outer.reason);
       onAbort(outer, waiter.onAbort);
     }
   }
 
-  /** Takes up the answers that are there, `count` of them at most. */
+  /** Reads up to `count` pending decisions. */
   deliver(count = Infinity): void {
     for (let left = count; left > 0; left -= 1) {
-      const news = this.module.nextNews();
-      if (news === NONE) return;
-      const ticket = news < 0 ? ~news : news;
+      const answer = this.module.nextCompletion();
+      if (answer === NONE) return;
+      const ticket = answer < 0 ? ~answer : answer;
       const waiter = this.#waiters[ticket];
       this.#waiters[ticket] = undefined;
       if (waiter === undefined) continue;
       stopListening(waiter);
-      if (news < 0) waiter.refused(this.latestDenial(waiter.resource));
+      if (answer < 0) waiter.rejected(this.latestDenial(waiter.resource));
       else this.#makeReady(waiter, ticket);
     }
   }
 
   #makeReady(waiter: Waiter, ticket: number): void {
     waiter.ticket = ticket;
-    if (this.#ready.push(waiter) === 1) void settled.then(this.#tellReady);
+    if (this.#ready.push(waiter) === 1) void settled.then(this.#notifyReady);
   }
 
-  #tellAll(): void {
+  #notifyAll(): void {
     const those = this.#ready;
     this.#ready = [];
     for (const waiter of those) {
       try {
-        this.#tell(waiter);
+        this.#notify(waiter);
       } catch (error) {
-        // It is this caller's own, and the others are still to be told.
-        if (waiter.ticket !== NONE) this.giveUp(waiter.ticket);
-        waiter.refused(error);
+        // An error affects this caller only: the remaining waiters are still notified.
+        if (waiter.ticket !== NONE) this.cancel(waiter.ticket);
+        waiter.rejected(error);
       }
     }
   }
 
-  #tell(waiter: Waiter): void {
+  #notify(waiter: Waiter): void {
     const { outer } = waiter;
     if (outer === undefined || !outer.aborted) return waiter.granted();
     const { ticket } = waiter;
     waiter.ticket = NONE;
-    this.giveUp(ticket);
-    waiter.refused(outer.reason);
+    this.cancel(ticket);
+    waiter.rejected(outer.reason);
   }
 
   /**
-   * Turns away those who wait and are meant, with what `denied` makes of their resource. Answers how many.
+   * Rejects the waiting calls whose resource `isMeant` selects, with the error that `denied` returns. Returns
+   * how many.
    */
   clear(isMeant: (resource: Resource) => boolean, denied: (resource: Resource) => unknown): number {
     let count = 0;
     this.#waiters.forEach((waiter, ticket) => {
       if (waiter === undefined || !isMeant(waiter.resource)) return;
       stopListening(waiter);
-      this.#leave(ticket, denied(waiter.resource));
+      this.#removeWaiter(ticket, denied(waiter.resource));
       count += 1;
     });
     return count;
   }
 
-  /** A call leaves the queue, and is told why. */
-  #leave(ticket: number, reason: unknown): void {
+  /** Removes a call from the queue and rejects it with `reason`. */
+  #removeWaiter(ticket: number, reason: unknown): void {
     const waiter = this.#waiters[ticket];
     this.#waiters[ticket] = undefined;
     if (waiter === undefined) return;
-    this.giveUp(ticket);
-    waiter.refused(reason);
+    this.cancel(ticket);
+    waiter.rejected(reason);
   }
 
-  /** Gives a ticket up: a call that waits leaves the queue, a permit goes back as local cancelled. */
-  giveUp(ticket: number): void {
-    const news = this.module.cancel(ticket);
-    if (news > 0) this.deliver(news);
-    this.changed();
-  }
-
-  /** Ends the call of a ticket; `retryAfterMs` is NaN for none, `input` below 0 for what is not known. */
-  finish(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): void {
-    const news = this.module.finish(ticket, outcome, retryAfterMs, input, output);
-    if (news > 0) this.deliver(news);
+  /**
+   * Cancels a ticket: removes a waiting call from the queue, or releases a permit with the outcome
+   * `local_cancelled`.
+   */
+  cancel(ticket: number): void {
+    const answer = this.module.cancel(ticket);
+    if (answer > 0) this.deliver(answer);
     this.changed();
   }
 
   /**
-   * The same for a call that is made again if it failed in an outage. What becomes of it: {@link AfterCall}.
+   * Ends the call of a ticket. `retryAfterMs` is NaN without a Retry-After; `input` is below 0 if the usage
+   * is not known.
+   */
+  finish(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): void {
+    const answer = this.module.finish(ticket, outcome, retryAfterMs, input, output);
+    if (answer > 0) this.deliver(answer);
+    this.changed();
+  }
+
+  /**
+   * Ends a call that is made again if it failed in an outage. Returns what follows: see {@link AfterCall}.
    */
   finishCall(ticket: number, outcome: number, retryAfterMs: number, input: number, output: number): AfterCall {
     const after = this.module.finishCall(ticket, outcome, retryAfterMs, input, output);
-    this.#soon();
+    this.#scheduleDelivery();
     return after;
   }
 
   /**
-   * Calls `watcher` in a turn of its own after anything may have happened; until the returned function is
+   * Calls `watcher` in a microtask after each possible change of state, until the returned function is
    * called.
    */
   watch(watcher: () => void): () => void {
@@ -221,13 +231,13 @@ export class Tickets {
     return () => void this.#watchers.delete(watcher);
   }
 
-  /** After each command: whoever watches is to hear of what it did. */
+  /** Schedules the watchers. Called after each command. */
   changed(): void {
-    if (this.#watchers.size > 0) this.#soon();
+    if (this.#watchers.size > 0) this.#scheduleDelivery();
   }
 
-  /** Asks for a turn in which answers and events are handed on. */
-  #soon(): void {
+  /** Schedules a microtask that reads pending decisions and calls the watchers. */
+  #scheduleDelivery(): void {
     if (this.#isAsked) return;
     this.#isAsked = true;
     void settled.then(() => {

@@ -1,10 +1,10 @@
-/** How long a call may take. */
+/** The timeout of a call. */
 
 import { offAbort, onAbort } from "./aborts.js";
 
-/** The time that one call may take, which runs. */
+/** A running timeout of one call. */
 export interface Timeout {
-  /** Whether the time is over. */
+  /** Whether the time has passed. */
   isOver: boolean;
   readonly controller: AbortController;
   readonly onAbort: () => void;
@@ -14,7 +14,7 @@ export interface Timeout {
 /** The longest delay that a timer holds. */
 const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
-/** Begins the time that a call may take. */
+/** Starts the timeout of a call. */
 export function startTimeout(outer: AbortSignal | undefined, timeoutMs: number): Timeout {
   const controller = new AbortController();
   const timeout: Timeout = { isOver: false, controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
@@ -33,7 +33,7 @@ export function startTimeout(outer: AbortSignal | undefined, timeoutMs: number):
   return timeout;
 }
 
-/** Ends it with its call. */
+/** Stops the timeout. */
 export function endTimeout({ timer, onAbort: listener }: Timeout, outer: AbortSignal | undefined): void {
   if (timer !== undefined) clearTimeout(timer);
   if (outer !== undefined) offAbort(outer, listener);

@@ -8,26 +8,26 @@ export type TaskEnd =
   | { readonly outcome: "failed"; readonly kind: FailureKind };
 
 /**
- * Why a call of a task would have to wait. `paced`: the limit spaces calls in time, and fewer are out than it
- * allows.
+ * Why a call of a task would wait. `paced`: the limit spaces calls in time, and fewer calls are in flight
+ * than it allows.
  */
 export type Pressure = "cap_reached" | "cooling_down" | "waiters" | "limit_reached" | "paced" | "outage";
 
-/** Why a ready task may not start. */
+/** Why a ready task cannot start. */
 export type TaskDenial = "no_capacity" | "group_cap" | "borrow_debt" | "shutdown" | "policy";
 
 /**
- * What an event of each kind says beside what all say. `resource` counts the resources of the task stage; 0
- * is `workers`.
+ * The fields of each kind of event besides the common ones. `resource` is the index of a task resource; 0 is
+ * `workers`.
  */
 export interface PipelineEventFacts {
-  /** The run began. */
+  /** The run started. */
   job_started: { readonly rows: number; readonly rowGroups: number; readonly resumed: number };
-  /** The run stops before everything is made; told again when a stop becomes stricter. */
+  /** The run stops before all rows are complete. Emitted again when a stop becomes stricter. */
   job_stopping: { readonly stop: Stop["reason"]; readonly aborts: boolean };
-  /** The run is over. */
+  /** The run ended. */
   job_completed: { readonly stop: Stop["reason"]; readonly rowsOut: number; readonly rowsDropped: number; readonly rowsUnmade: number };
-  /** Where the run stands: told whenever a row group has left. */
+  /** The progress of the run. Emitted after each row group. */
   health_snapshot: {
     readonly running: number;
     readonly queued: number;
@@ -38,77 +38,80 @@ export interface PipelineEventFacts {
     readonly rowsDropped: number;
     readonly rowsUnmade: number;
   };
-  /** A task waits for no upstream any more. */
+  /** All upstreams of a task are complete. */
   dependency_ready: object;
-  /** A task came into the queue. */
+  /** A task entered the queue. */
   ready_enqueued: { readonly queued: number };
-  /** A row group was begun. */
+  /** A row group was started. */
   row_group_admitted: { readonly rows: number; readonly active: number };
-  /** No further row group is begun, for another reason than before. */
+  /** No further row group is started, for a different reason than before. */
   row_group_admission_blocked: { readonly reason: RowGroupBlock };
-  /** The control loop wants another number of row groups. */
+  /** The control loop changed the target number of row groups. */
   row_group_target_changed: { readonly from: number; readonly to: number };
-  /** A row group was saved, and is gone; `unmade`: the rows of it that the run stopped before. */
+  /**
+   * A row group was saved and released. `unmade` counts its rows that the run did not complete before it
+   * stopped.
+   */
   row_group_checkpointed: { readonly rows: number; readonly unmade: number };
-  /** A row group was not saved, and never will be by this run. */
+  /** A row group was discarded: this run does not save it. */
   row_group_discarded: { readonly reason: DiscardReason; readonly rows: number };
-  /** A hook failed. Its words are in the report. */
+  /** A hook failed. Its message is in the report. */
   hook_failed: { readonly hook: Hook };
   /** The run stops itself: too many of the latest final outcomes were failures. */
   early_shutdown: { readonly failures: number; readonly window: number };
   /**
-   * A provider mostly fails, though not for good; `retryable_failures` follow. `resource` is what its tasks
-   * hold, if they hold any.
+   * Most calls to a provider fail in ways that can pass. Events `retryable_failures` follow. `resource` is
+   * the task resource that its tasks hold, if any.
    */
   provider_degraded: { readonly retryable: number; readonly window: number; readonly resource: number | null };
-  /** A task is about to be started against the policy, because nothing runs. */
+  /** A task starts against the policy, because nothing else runs. */
   liveness_override: object;
-  /** A task's turn came. */
+  /** A task was selected to start. */
   selected: { readonly queued: number };
-  /** Nothing is queued any more that could be selected. */
+  /** No queued task can be selected. */
   queue_empty: object;
-  /** Tasks are queued and none may start. */
+  /** Tasks are queued, and none can start. */
   admission_blocked: { readonly reason: TaskDenial; readonly resource: number | null; readonly queued: number };
-  /** A task may not start, because its group is at its limit while another could. */
+  /** A task cannot start because its group is at its limit, while another group has tasks that could. */
   group_capped: { readonly resource: number | null };
-  /** A task was passed over, because its call would only wait. */
+  /** A task was skipped, because its call would only wait. */
   pressure_advisory_skipped: { readonly pressure: Pressure };
-  /** A task holds all that its column demands. */
+  /** A task acquired all resources that its column requires. */
   task_lease_acquired: { readonly active: number };
-  /** A task may not start, though its turn came. */
+  /** A selected task cannot start. */
   admission_denied: { readonly reason: TaskDenial; readonly resource: number | null };
-  /** A task is begun. */
+  /** A task was started. */
   worker_spawned: { readonly worker: number };
-  /** A task could not be begun. */
+  /** A task could not be started. */
   worker_spawn_failed: { readonly worker: number };
-  /** An internal error: a task was selected that had gone by then. */
+  /** An internal error: a task that no longer exists was selected. */
   stale_selection: object;
-  /** A task gave its worker slot back while it waits for a call. */
+  /** A task released its worker slot while it waits for a call. */
   task_yielded: { readonly worker: number };
-  /** A task that had yielded goes on. */
+  /** A task that had yielded resumes. */
   task_resumed: { readonly worker: number };
   /**
-   * A task is kept, to be tried again: not before `untilMs`, in the salvage round of that number or (null) at
-   * that instant.
+   * A task will be retried: not before `untilMs`, in the salvage round of that number, or (null) at that
+   * time.
    */
   retry_deferred: { readonly failure: RetryKind | null; readonly untilMs: number; readonly round: number | null };
-  /** Rows were given up because of a task. */
+  /** Rows were dropped because of a task. */
   non_retryable_dropped: { readonly reason: DropReason; readonly rows: number };
-  /** A task is not made: a stop, or the drop of its row, came first. */
+  /** A task was cancelled by a stop or by the drop of its row. */
   cancelled: { readonly queued: boolean };
-  /** A task that was kept is tried again. */
+  /** A task kept for a salvage round is retried. */
   salvage_redispatched: object;
   /** The last task left the queue. */
   queue_drained: { readonly discarded: number };
   /** A task ended. */
   task_completed: { readonly worker: number; readonly end: TaskEnd };
-  /** What a task held is free again. */
+  /** A task released its resources. */
   task_lease_released: { readonly active: number };
-  /** An internal error: a task was answered for that does not run. */
+  /** An internal error: an outcome was reported for a task that does not run. */
   release_diagnostic: { readonly worker: number };
   /**
-   * Failures that may pass, of one kind and HTTP status: how many of the last answers, and in all. After
-   * `health_snapshot` those of the whole run, after `provider_degraded` those of that provider.
+   * Retryable failures of one kind and HTTP status: how many of the recent responses, and in total. After
+   * `health_snapshot` they cover the whole run, after `provider_degraded` one provider.
    */
   retryable_failures: {
     readonly resource: number | null;
@@ -122,19 +125,22 @@ export interface PipelineEventFacts {
 /** The kinds of events. */
 export type PipelineEventKind = keyof PipelineEventFacts;
 
-/** What every event says. What does not apply is `null`. */
+/** The fields of every event. Fields that do not apply are `null`. */
 export interface PipelineEventHead<Kind extends PipelineEventKind> {
   readonly kind: Kind;
-  /** Its number among the run's events, from 0; a gap is an event that was not taken in time. */
+  /**
+   * Its number among the run's events, from 0. A gap is an event that was lost because events were read too
+   * late.
+   */
   readonly sequence: number;
-  /** When it happened, as `performance.now()` counts. */
+  /** The time of the event, on the clock of `performance.now()`. */
   readonly atMs: number;
   /** The row group, counted from 0 over the whole run. */
   readonly rowGroup: number | null;
   readonly column: string | null;
   /** The row, counted from 0 within its row group. */
   readonly row: number | null;
-  /** The try that is under way, or was last. */
+  /** The current or last attempt. */
   readonly attempt: number | null;
 }
 
@@ -184,7 +190,7 @@ export const PIPELINE_EVENT_KINDS: readonly PipelineEventKind[] = [
   "retryable_failures",
 ];
 
-/** An event in the JSON of the core: a head, what it is about, and what goes with its kind. */
+/** An event as JSON from the core: a head, a correlation, and the fields of its kind. */
 interface CoreEvent {
   readonly kind: PipelineEventKind;
   readonly sequence: number;
@@ -196,21 +202,21 @@ interface CoreEvent {
 const millis = (nanos: number): number => nanos / 1e6;
 const camelCase = (name: string): string => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 
-/** The facts that have another name or shape here, by the name that the core has for them. */
+/** Conversions of fields that have another name or shape here, by their name in the core. */
 const FACTS: { readonly [name: string]: (value: never) => object } = {
   worker: ({ slot, generation }: { slot: number; generation: number }) => ({ worker: generation * 2 ** 32 + slot }),
   until: (nanos: number) => ({ untilMs: millis(nanos) }),
   reason: (reason: string | Record<string, string>) => ({ reason: typeof reason === "string" ? reason : variant(reason, "reason") }),
   outcome: (outcome: string | null | Record<string, string | { kind: string }>) => ({ end: taskEnd(outcome) }),
-  // A policy of this package cannot panic on its own account: it is a defect, as being stuck is.
+  // The policies of this package are built in. A panic in one is a defect, like being stuck.
   stop: (stop: string) => ({ stop: stop === "policy_panicked" ? "stuck" : stop }),
-  // Names of the core's own.
+  // Identifiers that only the core uses.
   lease: () => ({}),
   preferred: () => ({}),
   answer: () => ({}),
 };
 
-/** The one entry of an object: `{ failed: "other" }` is `{ reason: "failed", kind: "other" }`. */
+/** Flattens an object with one entry: `{ failed: "other" }` becomes `{ reason: "failed", kind: "other" }`. */
 function variant(of: Record<string, string | { kind: string }>, tag: string): object {
   const [[name, value] = []] = Object.entries(of);
   return { [tag]: name, kind: typeof value === "object" ? value.kind : value };
@@ -221,7 +227,7 @@ function taskEnd(outcome: string | null | Record<string, string | { kind: string
   return typeof outcome === "string" ? { outcome } : variant(outcome, "outcome");
 }
 
-/** Reads an event of the core. */
+/** Converts an event of the core. */
 export function readEvent(event: unknown, columns: readonly string[]): PipelineEvent {
   const { kind, sequence, at, correlation, ...facts } = event as CoreEvent;
   const read: Record<string, unknown> = {
@@ -236,9 +242,9 @@ export function readEvent(event: unknown, columns: readonly string[]): PipelineE
   for (const [name, value] of Object.entries(facts)) {
     Object.assign(read, FACTS[name]?.(value as never) ?? { [camelCase(name)]: value });
   }
-  // The core leaves out a status that there is none of, and writes a reason without a kind as a word.
+  // The core omits a missing status, and writes a reason without a kind as a string.
   if (kind === "retryable_failures") read["status"] ??= null;
   if (kind === "non_retryable_dropped" && typeof read["reason"] === "string") read["reason"] = { reason: read["reason"] };
-  // That head and facts are of the same kind is the core's promise.
+  // The core guarantees that the fields belong to the kind.
   return read as unknown as PipelineEvent;
 }

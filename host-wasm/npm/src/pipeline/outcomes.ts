@@ -5,7 +5,7 @@ import { headNumbers } from "../response.js";
 import { type FailureKind, outcomeOfCall, type RetryKind } from "../wasm/tidegate.js";
 import type { Task } from "./task.js";
 
-/** The kinds in the order of their numbers. */
+/** The kinds in the order of their numbers in the core. */
 export const RETRY_KINDS: readonly RetryKind[] = [
   "rate_limited",
   "timeout",
@@ -27,7 +27,7 @@ export const FAILURE_KINDS: readonly FailureKind[] = [
 ];
 
 /**
- * Throw it in a column's `fill`: the task may work later, and is tried again.
+ * Thrown in a column's `fill`: the task may succeed later, and is retried.
  *
  * ```ts
  * import { Pipeline, Retry } from "tidegate";
@@ -46,13 +46,13 @@ export const FAILURE_KINDS: readonly FailureKind[] = [
 export class Retry extends Error {
   override readonly name = "Retry";
   /**
-   * What happened. `rate_limited` and `admission_timeout` are tried again as often as it takes; the others in
+   * The kind of failure. `rate_limited` and `admission_timeout` are retried without a bound, the others up to
    * the run's `retries`.
    */
   readonly kind: RetryKind;
-  /** The pause that the provider asked for, in milliseconds. */
+  /** The Retry-After of the provider, in milliseconds. */
   readonly afterMs: number | undefined;
-  /** The HTTP status of the answer, if there was one: failures are counted by it. */
+  /** The HTTP status of the response, if any. Failures are counted by it. */
   readonly status: number | undefined;
 
   constructor(
@@ -67,12 +67,12 @@ export class Retry extends Error {
 }
 
 /**
- * Throw it in a column's `fill`: it will not work. The row is dropped, or the row group when the task is for
- * a whole one.
+ * Thrown in a column's `fill`: the task cannot succeed. Its row is dropped, or its row group if the task
+ * fills a whole one.
  */
 export class Drop extends Error {
   override readonly name = "Drop";
-  /** What happened. */
+  /** The kind of failure. */
   readonly kind: FailureKind;
 
   constructor(kind: FailureKind = "other", options: { readonly message?: string; readonly cause?: unknown } = {}) {
@@ -82,22 +82,22 @@ export class Drop extends Error {
 }
 
 /**
- * Throw it in a column's `fill`: its provider or model cannot be used any more. The row is neither made nor
- * dropped; the run finishes what it can without it, and stops. A `DeniedError` for that reason means the
- * same.
+ * Thrown in a column's `fill`: its provider or model is unavailable. The row is neither completed nor
+ * dropped. The run completes what it can without the provider, and stops. A `DeniedError` with the reason
+ * `unavailable` has the same effect.
  */
 export class Unavailable extends Error {
   override readonly name = "Unavailable";
 }
 
-/** Throw it in a column's `fill`: a bug. The run stops, and its report says so. */
+/** Thrown in a column's `fill`: a bug. The run stops, and its report has the message. */
 export class Fatal extends Error {
   override readonly name = "Fatal";
 }
 
 /**
- * Says what an error means for its task: what it returns counts in place of the error. `undefined` leaves the
- * error to the rules of {@link Pipeline}.
+ * Returns the error to use in place of the thrown one. With `undefined`, the rules of {@link Pipeline} apply
+ * to the thrown error.
  */
 export type ClassifyError = (error: unknown, task: Task) => Retry | Drop | Unavailable | Fatal | undefined;
 
@@ -110,52 +110,54 @@ export interface Outcome {
   readonly message: string;
 }
 
-export const MADE = 0;
+export const SUCCESS_CODE = 0;
 export const SKIPPED = 1;
 const CANCELLED = 2;
 const UNAVAILABLE = 3;
 const FIRST_RETRY = 16;
 const FIRST_FAILURE = 32;
-/** A bug: told with its message. */
-export const BROKEN = 64;
+/** A bug, reported with its message. */
+export const FATAL = 64;
 
 export function isFailure(code: number): boolean {
-  return code >= FIRST_RETRY && code < BROKEN;
+  return code >= FIRST_RETRY && code < FATAL;
 }
 
-/** Why a row is dropped for this failure, and its kind. */
+/** Returns the reason and kind with which a row is dropped for this failure. */
 export function dropOf(code: number): { readonly reason: string; readonly kind: string | undefined } {
   return code >= FIRST_FAILURE
     ? { reason: "failed", kind: FAILURE_KINDS[code - FIRST_FAILURE] }
     : { reason: "retries_exhausted", kind: RETRY_KINDS[code - FIRST_RETRY] };
 }
 
-/** How the calls ended that threw these. */
+/** The ends of calls, by the error that each call threw. */
 const endings = new WeakMap<object, Ending>();
 
-/** @internal A call threw `error` and ended so: what that means for its task is the core's to say. */
+/**
+ * @internal Remembers how the call that threw `error` ended. The core decides what that means for the task.
+ */
 export function noteEnding(error: unknown, ending: Ending): void {
   if (typeof error === "object" && error !== null) endings.set(error, ending);
 }
 
-/** What a thrown error means, by the rules in the documentation of `Pipeline`. */
+/** Returns the outcome of a thrown error, by the rules in the documentation of `Pipeline`. */
 export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError | undefined): Outcome {
   let error = thrown;
   try {
     error = classify?.(thrown, task) ?? thrown;
   } catch (failure) {
-    return { code: BROKEN, afterMs: NaN, status: 0, message: `classify threw: ${messageOf(failure)}` };
+    return { code: FATAL, afterMs: NaN, status: 0, message: `classify threw: ${messageOf(failure)}` };
   }
   const message = messageOf(error);
   const outcome = (code: number, afterMs = NaN, status = 0): Outcome => ({ code, afterMs, status, message });
-  if (!isOurs(error)) {
+  if (!isOwnError(error)) {
     const name = nameOf(error);
     if (name === "DeniedError") return denied(error, outcome);
     if (name === "FreedError") return outcome(CANCELLED);
     const answer = answerOfThrown(error);
     const ending = endingOf(error, answer);
     if (ending.outcome === LOCAL_CANCELLED && task.signal.aborted) return outcome(CANCELLED);
-    // What cannot be parsed is an answer that came otherwise than it was asked for.
+    // Parsing failed: the response is malformed.
     const isUnreadable = ending.outcome === UNEXPECTED && name === "SyntaxError";
     error = isUnreadable ? new Retry("unreadable_answer") : (meaningOf(ending, answer?.status ?? 0, message) ?? new Drop("other"));
   }
@@ -166,10 +168,10 @@ export function outcomeOf(thrown: unknown, task: Task, classify: ClassifyError |
   }
   if (error instanceof Drop) return outcome(FIRST_FAILURE + indexOfFailure(error.kind));
   if (error instanceof Unavailable) return outcome(UNAVAILABLE);
-  return outcome(BROKEN);
+  return outcome(FATAL);
 }
 
-function isOurs(error: unknown): boolean {
+function isOwnError(error: unknown): boolean {
   return error instanceof Retry || error instanceof Drop || error instanceof Unavailable || error instanceof Fatal;
 }
 
@@ -181,7 +183,7 @@ function denied(error: unknown, outcome: (code: number) => Outcome): Outcome {
     case "unavailable":
       return outcome(UNAVAILABLE);
     case "unregistered":
-      return outcome(BROKEN);
+      return outcome(FATAL);
     default:
       return outcome(FIRST_RETRY + RETRY_KINDS.indexOf("admission_timeout"));
   }
@@ -192,22 +194,23 @@ function indexOfFailure(kind: FailureKind): number {
   return index < 0 ? FAILURE_KINDS.length - 1 : index;
 }
 
-/** What an error says: a text, whatever was thrown. */
+/** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   try {
     if (!(error instanceof Error)) return String(error);
     const { message, name }: { message: unknown; name: unknown } = error;
     return String(message === undefined || message === "" ? name : message);
   } catch {
-    return "(an error that has no words)";
+    return "(an error without a readable message)";
   }
 }
 
-/** How far an error is followed to what caused it. */
+/** How many errors of a `cause` chain are read. */
 const CAUSES = 4;
 
 /**
- * How the call of an error ended: as the gate was told, where this error or what caused it comes from a call.
+ * Returns how the call behind an error ended: as recorded for the error or one of its causes, else as its
+ * response or the error itself implies.
  */
 function endingOf(error: unknown, answer: ThrownAnswer | undefined): Ending {
   let cause = error;
@@ -224,9 +227,10 @@ function endingOf(error: unknown, answer: ThrownAnswer | undefined): Ending {
 }
 
 /**
- * @internal What the end of a call means for its task, if it failed; `status` is 0 if there was no answer.
+ * @internal Returns what the end of a call means for its task, if it failed. `status` is 0 without a
+ * response.
  */
-export function meaningOf({ outcome, retryAfterMs }: Ending, status: number, message = wordsOf(outcome, status)): Retry | Drop | Unavailable | undefined {
+export function meaningOf({ outcome, retryAfterMs }: Ending, status: number, message = textOf(outcome, status)): Retry | Drop | Unavailable | undefined {
   const code = outcomeOfCall(outcome);
   if (code >= FIRST_FAILURE) {
     const kind = status === 404 ? "not_found" : (FAILURE_KINDS[code - FIRST_FAILURE] ?? "other");
@@ -239,6 +243,6 @@ export function meaningOf({ outcome, retryAfterMs }: Ending, status: number, mes
   return code === UNAVAILABLE ? new Unavailable(message) : undefined;
 }
 
-function wordsOf(outcome: number, status: number): string {
+function textOf(outcome: number, status: number): string {
   return status === 0 ? `the call ended as ${OUTCOMES[outcome]?.replaceAll("_", " ")}` : `status ${status}`;
 }

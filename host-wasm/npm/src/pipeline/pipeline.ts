@@ -1,5 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-/** Rows with columns, filled through a gate. */
+/** Pipelines: rows whose columns are filled by calls through a gate. */
 
 import type { RequestGate } from "../gate/gate.js";
 import type { Key } from "../gate/keys.js";
@@ -46,65 +46,70 @@ export type {
 } from "../wasm/tidegate.js";
 export type { Task } from "./task.js";
 
-/** What a pipeline works on, and its settings. */
+/** The rows of a pipeline, and its settings. */
 export interface PipelineOptions<Seed extends object> extends Readonly<PipelineSettings> {
   /**
-   * The rows: how many, or the seed of each, an object whose values are there from the start. An iterable
-   * that is no array is read to its end when the pipeline is made.
+   * The rows: their number, or a seed for each, an object with its initial values. An iterable other than an
+   * array is read to its end when the pipeline is constructed.
    */
   readonly rows: number | Iterable<Seed>;
-  /** Makes the seed of a row when its row group is begun, for rows that are given by number. */
+  /** Creates the seed of a row when its row group starts. Only if `rows` is a number. */
   readonly seed?: (row: number) => Seed;
-  /** What tasks call through. Any number of pipelines may share one gate, and other callers beside them. */
+  /** The gate for calls of tasks. Pipelines and other callers can share one gate. */
   readonly gate?: RequestGate;
-  /** Says what a thrown error means, before the rules that {@link Pipeline} has for it. */
+  /** Classifies a thrown error before the rules of {@link Pipeline} apply. */
   readonly classify?: ClassifyError;
-  /** Is told when a provider mostly fails, though not for good. */
+  /** Called when most calls to a provider fail in ways that can pass. */
   readonly onDegraded?: (warning: Degraded) => void;
 }
 
-/** How a column is made, whatever its strategy. */
+/** Settings of a column of any strategy. */
 export interface ColumnSettings<Needed extends string> {
   /**
-   * The columns that must be there before. The task sees the values of all columns that are there; the types
-   * know of these.
+   * The columns that must be complete first. At runtime the task sees all complete columns; its types have
+   * only these.
    */
   readonly after?: readonly Needed[];
   /**
-   * What its tasks call through the pipeline's gate, one call at a time. Its tasks take up no more worker
-   * slots than twice the calls that this accepts, and give theirs back while they wait.
+   * The resource that its tasks call through the pipeline's gate, one call at a time. Its tasks occupy at
+   * most twice as many worker slots as the resource accepts calls, and release their slots while they wait.
    */
   readonly calls?: Key;
-  /** Makes the order of its tasks a promise: one at a time, in the order of rows. Default false. */
+  /** Whether its tasks run one at a time, in the order of rows. Default: false. */
   readonly ordered?: boolean;
-  /** Whether it is skipped where an upstream is. Default false: it runs as if the upstream had been made. */
+  /**
+   * Whether a task is skipped if an upstream was skipped. Default: false, it runs as if the upstream were
+   * complete.
+   */
   readonly skipWithUpstream?: boolean;
   /**
-   * Whether its tasks give their worker slot back while they wait for a call. Default: those that call
-   * something do.
+   * Whether its tasks release their worker slot while they wait for a call. Default: true if the column has
+   * `calls`.
    */
   readonly yields?: boolean;
-  /** What a task holds while it runs, of the pipeline's `resources`. */
+  /** The amounts of the pipeline's `resources` that a task holds while it runs. */
   readonly holds?: Readonly<Record<string, number>>;
-  /** The fairness group of its tasks; columns that name the same one share it. Default: one of its own. */
+  /**
+   * The fairness group of its tasks. Columns with the same group name share it. Default: a group of its own.
+   */
   readonly group?: { readonly name: string; readonly weight?: number; readonly limit?: number };
 }
 
-/** Makes one row's value. */
+/** Computes the value of one row. */
 export type FillCell<Seen, Value> = (cells: Seen, task: Task) => Value | PromiseLike<Value>;
-/** Makes the values of all rows of a row group that are left, in their order. */
+/** Computes the values of all remaining rows of a row group, in their order. */
 export type FillRows<Seen, Value> = (rows: readonly Seen[], task: Task) => readonly Value[] | PromiseLike<readonly Value[]>;
-/** Whether there is anything to make. */
+/** Returns whether the task runs; otherwise it is skipped. */
 export type When<Seen> = (seen: Seen, task: Task) => boolean | PromiseLike<boolean>;
 
-/** A column whose tasks make one row each. */
+/** A column whose tasks fill one row each. */
 export interface CellColumn<Seen, Value, Needed extends string> extends ColumnSettings<Needed> {
   readonly strategy?: "cell";
   readonly fill: FillCell<Seen, Value>;
 }
 
 /**
- * A column whose tasks make a whole row group each: once its upstreams are there in all rows, or
+ * A column whose tasks fill a whole row group each: `row_group` once its upstreams are complete in all rows,
  * `from_scratch` before all cells.
  */
 export interface RowGroupColumn<Seen, Value, Needed extends string> extends ColumnSettings<Needed> {
@@ -112,10 +117,10 @@ export interface RowGroupColumn<Seen, Value, Needed extends string> extends Colu
   readonly fill: FillRows<Seen, Value>;
 }
 
-/** What a task sees of a row. */
+/** The values of a row that a task sees. */
 export type Seen<Seed, Made, Needed extends keyof Made> = Readonly<Seed & Pick<Made, Needed>>;
 
-/** A column of any strategy, as it is kept. */
+/** A column of any strategy. */
 type AnyColumn = ColumnSettings<string> & {
   readonly strategy?: "cell" | "row_group" | "from_scratch";
   readonly fill: ColumnPlan["fill"];
@@ -131,7 +136,7 @@ interface Definition {
 }
 
 /**
- * Fills rows column by column, as fast as what it calls lets it be.
+ * Fills rows column by column, as fast as the called services allow.
  *
  * ```ts
  * import { Pipeline, RequestGate } from "tidegate";
@@ -143,7 +148,7 @@ interface Definition {
  * const pipeline = new Pipeline({ gate, rows: [{ topic: "tides" }, { topic: "locks" }] })
  *   .column("title", {
  *     calls: "provider/writer",
- *     // Make the call, and hand `call.signal` on to it.
+ *     // Make the call, and pass `call.signal` to it.
  *     fill: ({ topic }, task) => task.run(async (call) => `All about ${topic}`),
  *   })
  *   .column("length", { after: ["title"], fill: ({ title }) => title.length })
@@ -154,27 +159,28 @@ interface Definition {
  * console.log(report.stop.reason, report.rowsOut, titles[0]); // completed 2 All about tides (15)
  * ```
  *
- * A task makes one column for one row, or for a whole row group. What a `fill` throws is the task's outcome:
+ * A task fills one column of one row, or of a whole row group. An error that `fill` throws determines the
+ * outcome of the task:
  *
- * | thrown | what becomes of it |
+ * | thrown | outcome |
  * | --- | --- |
- * | {@link Retry} | the task is tried again, after the pause it names |
- * | {@link Drop} | the row is dropped, with this column and kind as the reason |
- * | {@link Unavailable} | the row is kept for another run; the run does what it can without that provider, and stops |
+ * | {@link Retry} | the task is retried after the pause that it states |
+ * | {@link Drop} | the row is dropped with this column and kind as the reason |
+ * | {@link Unavailable} | the row is kept for another run; the run completes what it can without that provider, and stops |
  * | {@link Fatal} | the run stops |
- * | a `DeniedError` of the gate | the task is tried again; for the reason `unavailable` as {@link Unavailable}; after `shutdown()` of the gate, as after its `free()`, it counts as lost; for a model the gate does not know it is fatal |
- * | what a call of the task threw, alone or as the `cause` of another error | as the gate was told: a connection that failed, an answer that broke off, a time that is over: tried again |
- * | a `TimeoutError`, or an error of a connection | the task is tried again |
- * | a `SyntaxError`, as `JSON.parse` throws it | the answer could not be read: the task is tried again |
- * | an error with a `status` from 400 to 599, as API clients throw it | 429 and other refusals for too many calls: tried again after the pause that its `headers` name; 408, 504 and other 5xx: tried again; a refused key, an empty account: as {@link Unavailable}; other 4xx: the row is dropped |
- * | an `AbortError`, once `task.signal` is aborted | nothing: the task was told to stop |
+ * | a `DeniedError` of the gate | the task is retried; as {@link Unavailable} for the reason `unavailable`; cancelled after `shutdown()` or `free()` of the gate; fatal for an unregistered key |
+ * | an error of a call of the task, itself or as the `cause` of another error | as the gate classified it: after a failed connection, a broken response or a timeout the task is retried |
+ * | a `TimeoutError`, or an error of a connection | the task is retried |
+ * | a `SyntaxError`, as `JSON.parse` throws it | the response is malformed: the task is retried |
+ * | an error with a `status` from 400 to 599, as API clients throw it | 429 and other rate limits: retried after the pause that its `headers` state; 408, 504 and other 5xx: retried; a rejected key or an exhausted account: as {@link Unavailable}; other 4xx: the row is dropped |
+ * | an `AbortError`, once `task.signal` is aborted | the task is cancelled |
  * | anything else | the row is dropped, as `other` |
  *
- * The report has the words of the first few. `classify` in the options comes before these rules. Where a task
- * for a whole row group fails for good, all of its rows are dropped.
+ * The report has the first few messages. The option `classify` comes before these rules. If a task for a
+ * whole row group fails for good, all its rows are dropped.
  *
- * A pipeline may be started any number of times; each run is one of its own. Its settings are checked when it
- * is started.
+ * A pipeline can be started any number of times, and its runs are independent. Its settings are checked at
+ * each start.
  */
 export class Pipeline<Seed extends object = object, Made extends object = object> {
   readonly #options: PipelineOptions<Seed>;
@@ -189,7 +195,10 @@ export class Pipeline<Seed extends object = object, Made extends object = object
     this.#seeds = seedsOf(options.rows, options.seed);
   }
 
-  /** Adds a column whose condition may leave rows (or row groups) out: it is `undefined` there. */
+  /**
+   * Adds a column with a condition. The column is `undefined` in rows or row groups where the condition is
+   * false.
+   */
   column<Name extends string, Value, Needed extends keyof Made & string = never>(
     name: Name,
     column: CellColumn<Seen<Seed, Made, Needed>, Value, Needed> & { readonly when: When<Seen<Seed, Made, Needed>> },
@@ -212,8 +221,8 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 
   /**
-   * Adds several columns that one task fills together, with an object that has them all; the first names the
-   * task.
+   * Adds several columns that one task fills together with an object of all their values. The first name is
+   * the name of the task.
    */
   columns<Values extends object, Needed extends keyof Made & string = never>(
     names: readonly (keyof Values & string)[],
@@ -233,20 +242,20 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 
   /**
-   * Says how the rows of a row group are kept that are complete: called once for each row group, in the order
-   * in which they are done, also for one of which no row is left. Their values are let go of afterwards. If
-   * it throws, the run stops.
+   * Sets the function that saves the complete rows of a row group. It is called once for each row group, in
+   * order of completion, also for one without remaining rows. The values are released afterwards. If it
+   * throws, the run stops.
    */
   save(save: Save<Seed & Made>): this {
-    // At runtime a row has what its columns made.
+    // At runtime a row has the values of its columns.
     this.#save = save as unknown as Save<Cells>;
     return this;
   }
 
   /**
-   * Is called for each row group once its `from_scratch` columns, and those for whole row groups that need no
-   * cell, are made; before all others. Returns the rows to leave out, counted from 0 within the row group. If
-   * it throws, the run stops.
+   * Sets a hook that is called for each row group once its `from_scratch` columns, and its columns for whole
+   * row groups that need no cell, are complete; before all other columns. It returns the rows to leave out,
+   * counted from 0 within the row group. If it throws, the run stops.
    */
   preBatch(hook: (rows: readonly Readonly<Seed & Partial<Made>>[], batch: Batch) => Iterable<number> | void | PromiseLike<Iterable<number> | void>): this {
     this.#preBatch = hook as unknown as (rows: readonly Cells[], batch: Batch) => unknown;
@@ -254,7 +263,8 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 
   /**
-   * Is called for each row group before it is saved, and may change its rows. If it throws, the run stops.
+   * Sets a hook that is called for each row group before it is saved, and may change its rows. If it throws,
+   * the run stops.
    */
   postBatch(hook: Save<Seed & Made>): this {
     this.#postBatch = hook as unknown as Save<Cells>;
@@ -262,7 +272,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 
   /**
-   * Checks everything and begins, in the next turn of the event loop.
+   * Checks the pipeline and starts a run in the next turn of the event loop.
    *
    * ```ts
    * import { Pipeline } from "tidegate";
@@ -277,7 +287,7 @@ export class Pipeline<Seed extends object = object, Made extends object = object
    * console.log(stop.reason); // wound_down
    * ```
    *
-   * @throws Error, which names the setting or the column that cannot work
+   * @throws Error that names the invalid setting or column
    */
   start(options: { readonly signal?: Signal } = {}): PipelineRun {
     const { rows: _rows, seed: _seed, gate, classify, onDegraded, doneRowGroups = [], missingRows = [], ...settings } = this.#options;
@@ -303,8 +313,8 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 
   /**
-   * Starts it, and resolves with the report once the run is over. Aborting `signal` cancels the run, which
-   * ends with its report.
+   * Starts a run, and resolves with the report once it is over. Aborting `signal` cancels the run, which
+   * still resolves with its report.
    *
    * @throws what {@link start} throws
    */
@@ -319,13 +329,13 @@ export class Pipeline<Seed extends object = object, Made extends object = object
   }
 }
 
-/** A column as the core reads it. */
+/** Converts a column to the core's form. */
 function specOf({ fills, column }: Definition, gate: RequestGate | undefined): ColumnSpec {
   const { fill, when: _when, after, calls, ...settings } = column;
   const [name = ""] = fills;
   if (typeof fill !== "function") throw new TypeError(`the column \`${name}\` needs a function \`fill\``);
   if (calls !== undefined && gate === undefined) {
-    throw new Error(`the column \`${name}\` calls through a gate, and the pipeline has none: give it one as \`gate\``);
+    throw new Error(`the column \`${name}\` calls through a gate, but the pipeline has none: pass one as \`gate\``);
   }
   const target = calls !== undefined && gate !== undefined ? { calls: callTarget(gate, calls) } : {};
   return { ...settings, fills: [...fills], after: [...(after ?? [])], ...target };

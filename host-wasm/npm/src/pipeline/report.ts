@@ -1,13 +1,13 @@
 import type { DroppedCount, RunReport } from "../wasm/tidegate.js";
 
-/** Rows that were dropped, by cause. */
+/** Dropped rows, by cause. */
 export type DroppedRows = DroppedCount & {
-  /** The first few different messages of the errors behind it. */
+  /** The first few distinct messages of the errors that caused the drop. */
   readonly messages: readonly string[];
 };
 
 /**
- * What a run did. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped +
+ * The result of a run. `rows = rowsResumed + rowsIn + rowsNotStarted`, and `rowsIn = rowsOut + rowsDropped +
  * rowsUnmade`.
  */
 export interface Report extends Readonly<Omit<RunReport, "dropped">> {

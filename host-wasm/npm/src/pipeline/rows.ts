@@ -1,10 +1,10 @@
-/** A row at runtime: its seed's values, and those of the columns made so far. */
+/** A row at runtime: the values of its seed and of its complete columns. */
 export type Cells = Record<string, unknown>;
 
-/** The rows of a run before any column is made. */
+/** The initial values of the rows of a run. */
 export interface Seeds {
   readonly count: number;
-  /** What row `row` of the run begins with. */
+  /** Returns the seed of row `row` of the run. */
   readonly at: (row: number) => object | undefined;
 }
 
@@ -13,7 +13,7 @@ export function seedsOf(rows: number | Iterable<object>, seed: ((row: number) =>
     if (!Number.isSafeInteger(rows) || rows < 0) throw new RangeError(`\`rows\` must be a whole number from 0 to 2^53 - 1, not ${rows}`);
     return { count: rows, at: seed ?? (() => undefined) };
   }
-  if (seed !== undefined) throw new RangeError("`seed` goes with a number of `rows`: these rows have seeds already");
+  if (seed !== undefined) throw new RangeError("`seed` requires `rows` to be a number: these rows already have seeds");
   if (typeof rows !== "object" || rows === null || typeof rows[Symbol.iterator] !== "function") {
     throw new RangeError(`\`rows\` must be a number or an iterable of seed objects, not ${String(rows)}`);
   }
@@ -21,7 +21,7 @@ export function seedsOf(rows: number | Iterable<object>, seed: ((row: number) =>
   return { count: list.length, at: (row) => list[row] };
 }
 
-/** The values of the row groups in work. */
+/** The values of the active row groups. */
 export class RowStore {
   readonly #seeds: Seeds;
   readonly #groups = new Map<number, Cells[]>();
@@ -30,12 +30,12 @@ export class RowStore {
     this.#seeds = seeds;
   }
 
-  /** How many row groups have values here. */
+  /** The number of row groups with values. */
   get size(): number {
     return this.#groups.size;
   }
 
-  /** The rows of a row group; begun with their seeds at the first call. */
+  /** Returns the rows of a row group. Creates them from their seeds at the first call. */
   open(rowGroup: number, firstRow: number, rows: number): readonly Cells[] {
     const known = this.#groups.get(rowGroup);
     if (known !== undefined) return known;
@@ -44,7 +44,7 @@ export class RowStore {
     return made;
   }
 
-  /** The row group is saved, or never will be: its values are let go of. */
+  /** Releases the values of a row group that is saved or discarded. */
   close(rowGroup: number): void {
     this.#groups.delete(rowGroup);
   }

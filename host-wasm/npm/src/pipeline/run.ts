@@ -14,14 +14,14 @@ import {
   type SlotsWhy,
   startPipeline,
 } from "../wasm/tidegate.js";
-import { acquireFor, type Asking, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
+import { acquireFor, type TaskCaller, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
 import { PIPELINE_EVENT_KINDS, type PipelineEventKind, type PipelineEventOf, type PipelineEvent, readEvent } from "./events.js";
 import {
-  BROKEN,
+  FATAL,
   type ClassifyError,
   dropOf,
   isFailure,
-  MADE,
+  SUCCESS_CODE,
   messageOf,
   type Outcome,
   outcomeOf,
@@ -29,12 +29,12 @@ import {
 } from "./outcomes.js";
 import type { Report } from "./report.js";
 import { type Cells, RowStore, type Seeds } from "./rows.js";
-import { RunningTask, type Task, type TaskHome } from "./task.js";
+import { RunningTask, type Task, type TaskRun } from "./task.js";
 
-/** A column as a run sees it. */
+/** A column of a run. */
 export interface ColumnPlan {
   readonly name: string;
-  /** All columns that its tasks fill, its own first. */
+  /** All columns that its tasks fill; the first names the task. */
   readonly fills: readonly string[];
   readonly isCell: boolean;
   readonly calls: Key | undefined;
@@ -42,17 +42,17 @@ export interface ColumnPlan {
   readonly fill: (cells: Readonly<Cells> | readonly Readonly<Cells>[], task: Task) => unknown;
 }
 
-/** A row group whose first columns are made: what the pre-batch hook is called for. */
+/** A row group for the pre-batch hook. */
 export interface Batch {
   /** Counted from 0 over the whole run. */
   readonly rowGroup: number;
-  /** The run's number of its first row. */
+  /** Its first row, counted from 0 over the whole run. */
   readonly firstRow: number;
-  /** Its rows. */
+  /** The number of its rows. */
   readonly rows: number;
 }
 
-/** What a run needs of its pipeline. */
+/** The definition of a run. */
 export interface RunPlan {
   readonly columns: readonly ColumnPlan[];
   readonly gate: RequestGate | undefined;
@@ -67,17 +67,17 @@ export interface RunPlan {
   readonly core: readonly [plan: PipelinePlan, settings: PipelineSettings];
 }
 
-/** A provider that mostly fails, though not for good. */
+/** A provider for which most calls fail in ways that can pass. */
 export interface Degraded {
-  /** The fairness group behind which it stands. */
+  /** The fairness group of its tasks. */
   readonly group: string;
-  /** Its last answers that were failures that may pass. */
+  /** How many of its last responses were retryable failures. */
   readonly retryable: number;
-  /** Of how many. */
+  /** The number of responses considered. */
   readonly window: number;
 }
 
-/** How many different messages are kept for a column and a reason. */
+/** How many distinct messages are kept for a column and a reason. */
 const KEPT_MESSAGES = 5;
 
 interface Subscription {
@@ -86,9 +86,9 @@ interface Subscription {
   hasThrown: boolean;
 }
 
-/** A run of a {@link Pipeline}, under way or over. It goes on without this handle. */
+/** A run of a {@link Pipeline}. It continues if this handle is dropped. */
 export class PipelineRun {
-  /** Resolves with the report once the run is over, whatever became of it: it never rejects. */
+  /** Resolves with the report once the run is over. Never rejects. */
   readonly report: Promise<Report>;
   readonly #core: Core;
   readonly #plan: RunPlan;
@@ -110,7 +110,7 @@ export class PipelineRun {
       over = resolve;
     });
     const cancel = (): void => this.cancel();
-    const home: TaskHome = {
+    const taskRun: TaskRun = {
       acquire: async (task, options) => this.#acquire(task, options),
       run: async (task, call, options) => this.#call(task, call, options),
       fetch: async (task, input, init, options) => this.#fetch(task, input, init, options),
@@ -119,9 +119,9 @@ export class PipelineRun {
       begin: (slot: number, generation: number, column: number, rowGroup: number, firstRow: number, rows: number, row: number, attempt: number) => {
         const plan = this.#plan.columns[column];
         if (plan === undefined) return;
-        const task = new RunningTask(home, slot, generation, column, plan.name, rowGroup, firstRow, rows, row, attempt);
+        const task = new RunningTask(taskRun, slot, generation, column, plan.name, rowGroup, firstRow, rows, row, attempt);
         this.#tasks.set(slot, task);
-        void this.#work(plan, task);
+        void this.#runTask(plan, task);
       },
       stop: (slot: number, generation: number) => {
         const task = this.#tasks.get(slot);
@@ -133,9 +133,9 @@ export class PipelineRun {
         void this.#step(step, group);
       },
       warn: (group: string, retryable: number, window: number) => {
-        guarded(() => this.#plan.degraded?.({ group, retryable, window }));
+        reportErrors(() => this.#plan.degraded?.({ group, retryable, window }));
       },
-      event: (event: unknown) => this.#tell(event),
+      event: (event: unknown) => this.#emit(event),
       over: () => {
         signal?.removeEventListener("abort", cancel);
         this.#over = this.#readReport();
@@ -150,44 +150,43 @@ export class PipelineRun {
   }
 
   /**
-   * Stops the run: nothing more is begun, tasks under way are aborted, and row groups that are complete by
-   * then are kept.
+   * Cancels the run: starts nothing more, aborts running tasks, and keeps the row groups that are complete.
    */
   cancel(): void {
     if (!this.#isFreed) this.#core.cancel();
   }
 
   /**
-   * Drains the run: calls that are out end, and none begins. Row groups that are not complete then are saved
-   * in part. It may still be cancelled.
+   * Drains the run: calls in flight finish, and none starts. Incomplete row groups are saved in part. The run
+   * can still be cancelled.
    */
   drain(): void {
     if (!this.#isFreed) this.#core.drain();
   }
 
   /**
-   * Winds the run down: no further row group is begun, and those in work are finished and saved. It may still
-   * be cancelled.
+   * Winds the run down: starts no further row group, and finishes and saves the active ones. The run can
+   * still be cancelled.
    */
   windDown(): void {
     if (!this.#isFreed) this.#core.windDown();
   }
 
-  /** Where the run stands. Cost: the row groups in work and the columns. */
+  /** Returns the progress of the run. Cost: proportional to the active row groups and the columns. */
   progress(): Progress {
-    this.#refuseFreed();
+    this.#throwIfFreed();
     return this.#core.progress();
   }
 
-  /** What keeps slots of each resource of the task stage empty. */
+  /** Returns why slots of each task resource are idle. */
   why(): readonly SlotsWhy[];
   /**
-   * What keeps a task, in words; `null` for one that runs, or is made or dropped. `row` counts over the whole
-   * run.
+   * Returns why a task does not run, in words; `null` if it runs, is complete or was dropped. `row` counts
+   * over the whole run.
    */
   why(task: { readonly column: string; readonly row: number }): string | null;
   why(task?: { readonly column: string; readonly row: number }): readonly SlotsWhy[] | string | null {
-    this.#refuseFreed();
+    this.#throwIfFreed();
     if (task !== undefined) {
       const column = this.#plan.columns.find((column) => column.fills.includes(task.column));
       if (column === undefined) throw new RangeError(`there is no column \`${task.column}\`; there are ${this.#names.join(", ")}`);
@@ -197,25 +196,23 @@ export class PipelineRun {
     return this.#core.whySlots();
   }
 
-  /** Hears events of one kind from now on; returns what ends that. */
+  /** Calls `listener` with each later event of one kind. Returns a function that ends the subscription. */
   on<Kind extends PipelineEventKind>(kind: Kind, listener: (event: PipelineEventOf<Kind>) => void): () => void {
-    // Only events of that kind are handed to it.
+    // The listener receives events of that kind only.
     return this.#subscribe([kind], listener as (event: PipelineEvent) => void);
   }
 
   /**
-   * Hears events from now on, of these kinds or of all; returns what ends that. Kinds that nobody hears are
-   * not made. A listener runs outside of all decisions and may give any command; if it throws, the run goes
-   * on and the console has the first error. Subscribe in the turn in which the run was started to miss
-   * nothing.
+   * Calls `listener` with each later event of these kinds, or of all. Returns a function that ends the
+   * subscription. Only kinds with a listener are recorded. A listener is called outside of scheduling
+   * decisions and may use any method. The first error that it throws is logged on the console. To receive all
+   * events, subscribe in the same synchronous block as the start of the run.
    */
   subscribe(listener: (event: PipelineEvent) => void, options: { readonly kinds?: Iterable<PipelineEventKind> } = {}): () => void {
     return this.#subscribe(options.kinds ?? PIPELINE_EVENT_KINDS, listener);
   }
 
-  /**
-   * Cancels the run if it is not over, and lets go of what it holds in the module. Its report still comes.
-   */
+  /** Cancels the run if it is not over, and releases its memory in the module. Its report still resolves. */
   free(): void {
     if (this.#isFreed) return;
     this.#core.cancel();
@@ -228,12 +225,12 @@ export class PipelineRun {
     this.free();
   }
 
-  #refuseFreed(): void {
+  #throwIfFreed(): void {
     if (this.#isFreed) throw new FreedError("run");
   }
 
   #subscribe(kinds: Iterable<PipelineEventKind>, listener: (event: PipelineEvent) => void): () => void {
-    this.#refuseFreed();
+    this.#throwIfFreed();
     const subscription: Subscription = { kinds: new Set(kinds), listener, hasThrown: false };
     this.#listen([...this.#subscriptions, subscription]);
     return () => this.#listen(this.#subscriptions.filter((other) => other !== subscription));
@@ -244,30 +241,30 @@ export class PipelineRun {
     this.#subscriptions = subscriptions;
   }
 
-  #tell(told: unknown): void {
-    const event = readEvent(told, this.#names);
+  #emit(raw: unknown): void {
+    const event = readEvent(raw, this.#names);
     for (const subscription of this.#subscriptions) {
       if (!subscription.kinds.has(event.kind)) continue;
       try {
         subscription.listener(event);
       } catch (error) {
-        if (!subscription.hasThrown) console.error("tidegate: a listener threw; it goes on hearing events", error);
+        if (!subscription.hasThrown) console.error("tidegate: a listener threw; it still receives events", error);
         subscription.hasThrown = true;
       }
     }
   }
 
-  /** One task from its beginning to its answer. Never rejects. */
-  async #work(plan: ColumnPlan, task: RunningTask): Promise<void> {
-    // The caller's code runs in a turn of its own, never inside the module.
+  /** Runs one task and reports its outcome. Never rejects. */
+  async #runTask(plan: ColumnPlan, task: RunningTask): Promise<void> {
+    // The caller's code runs in a microtask, never inside a call of the module.
     await null;
     try {
       if (task.isStopped) return;
       const rows = this.#store.open(task.rowGroup, task.firstRow, task.groupRows);
       const isMade = plan.isCell ? await this.#fillCell(plan, task, rows) : await this.#fillRows(plan, task, rows);
-      this.#answer(task, isMade ? MADE : SKIPPED);
+      this.#finish(task, isMade ? SUCCESS_CODE : SKIPPED);
     } catch (error) {
-      this.#failed(task, error);
+      this.#taskFailed(task, error);
     }
   }
 
@@ -292,15 +289,15 @@ export class PipelineRun {
     return true;
   }
 
-  #failed(task: RunningTask, error: unknown): void {
+  #taskFailed(task: RunningTask, error: unknown): void {
     if (task.isStopped) return;
     const { code, afterMs, status, message } = this.#outcomeOf(error, task);
-    if (isFailure(code)) this.#note(keyOf({ column: task.column, ...dropOf(code) }), message);
-    if (code === BROKEN) {
-      this.#leave(task);
+    if (isFailure(code)) this.#keepMessage(keyOf({ column: task.column, ...dropOf(code) }), message);
+    if (code === FATAL) {
+      this.#forget(task);
       this.#core.broke(task.slot, task.generation, message);
     } else {
-      this.#answer(task, code, afterMs, status);
+      this.#finish(task, code, afterMs, status);
     }
   }
 
@@ -308,48 +305,48 @@ export class PipelineRun {
     try {
       return outcomeOf(error, task, this.#plan.classify);
     } catch (failure) {
-      return { code: BROKEN, afterMs: NaN, status: 0, message: `an error that cannot be read: ${messageOf(failure)}` };
+      return { code: FATAL, afterMs: NaN, status: 0, message: `an error without a readable message: ${messageOf(failure)}` };
     }
   }
 
-  #answer(task: RunningTask, code: number, afterMs = NaN, status = 0): void {
-    this.#leave(task);
-    // A task that was told to stop is not waited for; the module knows, and the handle may be gone.
+  #finish(task: RunningTask, code: number, afterMs = NaN, status = 0): void {
+    this.#forget(task);
+    // The core does not wait for the outcome of a stopped task, and the handle may be freed.
     if (!task.isStopped) this.#core.finish(task.slot, task.generation, code, afterMs, status);
   }
 
-  #leave(task: RunningTask): void {
+  #forget(task: RunningTask): void {
     if (this.#tasks.get(task.slot) === task) this.#tasks.delete(task.slot);
   }
 
-  #note(key: string, message: string): void {
+  #keepMessage(key: string, message: string): void {
     const kept = this.#messages.get(key) ?? [];
     if (kept.length < KEPT_MESSAGES && !kept.includes(message)) this.#messages.set(key, [...kept, message]);
   }
 
   #acquire(task: RunningTask, options: TaskCallOptions): Promise<Permit> {
-    return acquireFor(this.#asking(task, options), options);
+    return acquireFor(this.#callerOf(task, options), options);
   }
 
   #call<Answer>(task: RunningTask, call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer>): Promise<Answer> {
-    return runFor(this.#asking(task, options), call, options);
+    return runFor(this.#callerOf(task, options), call, options);
   }
 
   #fetch(task: RunningTask, input: RequestInfo | URL, init: RequestInit, options: TaskRunOptions<Response>): Promise<Response> {
-    return fetchFor(this.#asking(task, options), input, init, options);
+    return fetchFor(this.#callerOf(task, options), input, init, options);
   }
 
-  /** How to ask for a permit in a task's name. */
-  #asking(task: RunningTask, options: TaskCallOptions): Asking {
+  /** Returns the gate, key and signal of a task's call. */
+  #callerOf(task: RunningTask, options: TaskCallOptions): TaskCaller {
     const { gate } = this.#plan;
     const key = options.key ?? this.#plan.columns[task.columnIndex]?.calls;
-    if (gate === undefined) throw new Error(`the column \`${task.column}\` calls through a gate, and the pipeline has none: give it one as \`gate\``);
-    if (key === undefined) throw new Error(`the column \`${task.column}\` does not say what it \`calls\``);
-    // One that was told to stop has its signal aborted, and is refused before this is called.
-    return { gate, key, signal: task.signal, lend: () => this.#core.lend(task.slot, task.generation) };
+    if (gate === undefined) throw new Error(`the column \`${task.column}\` calls through a gate, but the pipeline has none: pass one as \`gate\``);
+    if (key === undefined) throw new Error(`the column \`${task.column}\` has no \`calls\``);
+    // A stopped task has an aborted signal, so its request is rejected before this is called.
+    return { gate, key, signal: task.signal, lendYieldToken: () => this.#core.lend(task.slot, task.generation) };
   }
 
-  /** A hook or a checkpoint from its beginning to its answer. Never rejects. */
+  /** Runs a hook or a checkpoint and reports its end. Never rejects. */
   async #step(step: number, group: FinishedRowGroup): Promise<void> {
     await null;
     const all = this.#store.open(group.rowGroup, group.firstRow, group.rows);
@@ -372,12 +369,12 @@ export class PipelineRun {
 
   #readReport(): Report {
     const report = this.#core.report();
-    if (report === undefined) throw new Error("the run is over, and has no report");
+    if (report === undefined) throw new Error("the run is over but has no report");
     return { ...report, dropped: report.dropped.map((dropped) => ({ ...dropped, messages: this.#messages.get(keyOf(dropped)) ?? [] })) };
   }
 }
 
-/** What the messages of dropped rows are kept by. */
+/** Returns the key under which messages of dropped rows are stored. */
 function keyOf({ column, reason, kind }: { readonly column: string; readonly reason: string; readonly kind?: string | undefined }): string {
   return JSON.stringify([column, reason, kind]);
 }
@@ -399,7 +396,7 @@ function keep(plan: ColumnPlan, cells: Cells, made: unknown): void {
   for (const name of plan.fills) cells[name] = (made as Cells)[name];
 }
 
-/** What a pre-batch hook returned, as rows to leave out. */
+/** Checks the result of a pre-batch hook: the rows to leave out. */
 function rowNumbers(given: unknown, rows: number): readonly number[] {
   if (given === undefined || given === null) return [];
   if (typeof given !== "object" || !(Symbol.iterator in given)) throw new Error("the pre-batch hook must return the rows to leave out, or nothing");
@@ -409,7 +406,7 @@ function rowNumbers(given: unknown, rows: number): readonly number[] {
   return list as readonly number[];
 }
 
-function guarded(call: () => void): void {
+function reportErrors(call: () => void): void {
   try {
     call();
   } catch (error) {

@@ -3,59 +3,58 @@ import type { Permit } from "../gate/permit.js";
 import type { TaskCallOptions, TaskRunOptions } from "./calls.js";
 import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
 
-/** One task, as its column's `fill` sees it. */
+/** One task, as its column's `fill` receives it. */
 export interface Task {
-  /** The column that it makes. */
+  /** The column that it fills. */
   readonly column: string;
-  /** The run's number of its row, from 0; of the first row, for a task that makes a whole row group. */
+  /** The row, counted from 0 over the whole run; the first row, for a task that fills a whole row group. */
   readonly row: number;
-  /** How many rows it makes: 1, or all of its row group. */
+  /** The number of rows that it fills: 1, or all of its row group. */
   readonly rows: number;
   /** The row group, counted from 0 over the whole run. */
   readonly rowGroup: number;
-  /** 1 for the first try. */
+  /** 1 for the first attempt. */
   readonly attempt: number;
-  /** Aborted when the task is to stop: nobody waits for its end then. Pass it on to `fetch`. */
+  /** Aborted when the task must stop. Its result is ignored then. Pass it to `fetch`. */
   readonly signal: Signal;
   /**
-   * A permit for one call to what the column `calls`, as soon as it is this task's turn; finish it with what
-   * became of the call. While the task waits it gives its worker slot to others. Rejects with a
-   * `DeniedError`; thrown on, that means that the task is tried again.
+   * Resolves with a permit for one call to the column's `calls`, in the order of tasks. Finish it with the
+   * outcome of the call. The task releases its worker slot while it waits. Rejects with a `DeniedError`;
+   * thrown from `fill`, that causes a retry of the task.
    */
   acquire(options?: TaskCallOptions): Promise<Permit>;
   /**
-   * Makes one call as {@link RequestGate.run} does, as soon as it is this task's turn, and resolves with what
-   * `call` does. Where that is a failure, a `Response` that is not ok or what `classify` says is none, it
-   * rejects with a {@link Retry}, a {@link Drop} or an {@link Unavailable}, to throw on or to handle, and
-   * lets go of the body. A call that fails in an outage is made again once the provider is back: `call` is
-   * then called once more.
+   * Makes one call as {@link RequestGate.run} does, in the order of tasks, and resolves with the result of
+   * `call`. If the call failed, by the status of a `Response` or by `classify`, it rejects with a {@link
+   * Retry}, a {@link Drop} or an {@link Unavailable}, to be rethrown or handled, and cancels the body. A call
+   * that fails in an outage is made again once the provider is back; `call` then runs again.
    */
   run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options?: TaskRunOptions<Answer>): Promise<Answer>;
   /**
-   * Fetches as {@link RequestGate.fetch} does, as soon as it is this task's turn. An answer that is not ok
-   * rejects with a {@link Retry}, a {@link Drop} or an {@link Unavailable} by its status and body, which is
-   * let go of. What fails in an outage is fetched again once the provider is back, unless the body of the
-   * request is a stream in `init`. So the body of an answer has come as a whole before it is handed out, and
-   * a `Request` keeps its own until then; to read a long answer piece by piece, `fetch` in {@link run}.
+   * Fetches as {@link RequestGate.fetch} does, in the order of tasks. An error response rejects with a {@link
+   * Retry}, a {@link Drop} or an {@link Unavailable} by its status and body, and its body is cancelled. A
+   * fetch that fails in an outage is sent again once the provider is back, unless the request body in `init`
+   * is a stream. So the whole body has arrived when the promise resolves, and a `Request` keeps its own body
+   * until then. To read a long response in chunks, use `fetch` in {@link run}.
    */
   fetch(input: FetchInput, init?: FetchInit, options?: TaskRunOptions<FetchResponse>): Promise<FetchResponse>;
 }
 
-/** What a task needs of its run. */
-export interface TaskHome {
+/** The methods of a run that its tasks call. */
+export interface TaskRun {
   acquire(task: RunningTask, options: TaskCallOptions): Promise<Permit>;
   run<Answer>(task: RunningTask, call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer>): Promise<Answer>;
   fetch(task: RunningTask, input: FetchInput, init: FetchInit, options: TaskRunOptions<FetchResponse>): Promise<FetchResponse>;
 }
 
-/** A task under way. */
+/** A running task. */
 export class RunningTask implements Task {
-  readonly #home: TaskHome;
+  readonly #run: TaskRun;
   #controller: AbortController | undefined;
   #isStopped = false;
 
   constructor(
-    home: TaskHome,
+    run: TaskRun,
     readonly slot: number,
     readonly generation: number,
     readonly columnIndex: number,
@@ -63,11 +62,11 @@ export class RunningTask implements Task {
     readonly rowGroup: number,
     readonly firstRow: number,
     readonly groupRows: number,
-    /** Within the row group; below 0: the whole of it. */
+    /** Counted from 0 within the row group; below 0 for the whole row group. */
     readonly rowInGroup: number,
     readonly attempt: number,
   ) {
-    this.#home = home;
+    this.#run = run;
   }
 
   get row(): number {
@@ -82,7 +81,7 @@ export class RunningTask implements Task {
     return this.#isStopped;
   }
 
-  // Most tasks never look at it, and a controller costs more than the rest of the task.
+  // Most tasks do not use it, and a controller costs more than the rest of the task.
   get signal(): Signal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
@@ -97,14 +96,14 @@ export class RunningTask implements Task {
   }
 
   acquire(options: TaskCallOptions = {}): Promise<Permit> {
-    return this.#home.acquire(this, options);
+    return this.#run.acquire(this, options);
   }
 
   async run<Answer>(call: (call: Call) => Answer | PromiseLike<Answer>, options: TaskRunOptions<Answer> = {}): Promise<Answer> {
-    return await this.#home.run(this, call, options);
+    return await this.#run.run(this, call, options);
   }
 
   async fetch(input: FetchInput, init: FetchInit = {}, options: TaskRunOptions<FetchResponse> = {}): Promise<FetchResponse> {
-    return await this.#home.fetch(this, input, init, options);
+    return await this.#run.fetch(this, input, init, options);
   }
 }

@@ -1,21 +1,21 @@
-// A clock and timers that a test moves by hand.
+// A clock and timers that a test controls.
 
 const settle = setImmediate;
 
-/** Every promise that can go on without time passing has gone on. */
+/** Resolves once every promise that needs no time to pass has settled. */
 export const quiet = async () => {
   for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => settle(resolve));
 };
 
-/** Puts `performance.now` and `setTimeout` in the hands of the test `t`, until it ends. */
+/** Replaces `performance.now` and `setTimeout` until the test `t` ends. */
 export function clock(t) {
   const real = { now: performance.now, setTimeout: globalThis.setTimeout, clearTimeout: globalThis.clearTimeout };
   const timers = new Map();
   // A whole number, so that sums of whole milliseconds are exact.
   let now = Math.ceil(performance.now());
   let names = 0;
-  const hands = {
-    /** The delays that were ever asked for. */
+  const control = {
+    /** The delays of all timers so far. */
     delays: [],
     /** How many timers are armed. */
     get armed() {
@@ -55,8 +55,8 @@ export function clock(t) {
   };
   performance.now = () => now;
   globalThis.setTimeout = (fire, delay = 0) => {
-    hands.delays.push(delay);
-    // As platforms do: what does not fit 31 bits fires at once.
+    control.delays.push(delay);
+    // As on every platform, a delay above 31 bits fires at once.
     const ms = delay > 2 ** 31 - 1 ? 1 : Math.max(delay, 0);
     timers.set(++names, { at: now + ms, fire });
     return names;
@@ -67,7 +67,7 @@ export function clock(t) {
     globalThis.setTimeout = real.setTimeout;
     globalThis.clearTimeout = real.clearTimeout;
   });
-  return hands;
+  return control;
 }
 
 /** What a promise has come to so far: "pending", or its value or error. */

@@ -1,7 +1,7 @@
 import { initSync } from "../../wasm/tidegate.js";
-import { compiled } from "./compile.js";
+import { compileWasm } from "./compile.js";
 
-// Spelled out in place: bundlers find the file by this very expression.
-initSync({ module: await compiled(new URL("../../wasm/tidegate_bg.wasm", import.meta.url)) });
+// Must be written here in full: bundlers find the file by this expression.
+initSync({ module: await compileWasm(new URL("../../wasm/tidegate_bg.wasm", import.meta.url)) });
 
 export * from "../../index.js";

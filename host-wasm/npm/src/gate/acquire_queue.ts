@@ -1,9 +1,10 @@
 /**
- * Calls that are about to ask for their permits.
+ * Calls that have not requested their permits from the core yet.
  *
- * A program that makes many calls in one go begins none of them before its turn is over. A permit that was
- * granted at once would be held all that time, and the limit would take it for the time that the provider
- * needs. So calls ask when the turn is over, a few at a time, and those that may go out do so in between.
+ * A program that makes many calls in one synchronous block starts none of them before the block ends. A
+ * permit granted at once would be held during the block, and the limit algorithm would count that time as
+ * latency of the provider. So permits are requested after the block, a few at a time, and granted calls start
+ * in between.
  */
 
 import type { GateModule, Tickets, Waiter } from "./tickets.js";
@@ -11,17 +12,17 @@ import type { GateModule, Tickets, Waiter } from "./tickets.js";
 /** A gate of the wasm module. */
 export type Gate = InstanceType<GateModule["RequestGate"]>;
 
-/** How many calls ask before others get their turn. */
+/** How many permits are requested in one microtask. */
 const AT_ONCE = 64;
 
-/** What follows it has a turn of its own. */
+/** Callbacks of this promise run in a microtask. */
 const settled = Promise.resolve();
 
-/** The calls of one gate that have not asked yet, in the order of their coming. */
-export class Asking {
+/** The calls of one gate that have not requested their permits yet, in order of arrival. */
+export class AcquireQueue {
   readonly #tickets: Tickets;
   readonly #core: () => Gate;
-  /** The first and the last of them: each leads to the next. */
+  /** The ends of a linked list of waiters. */
   #first: Waiter | undefined;
   #last: Waiter | undefined;
   readonly #turn = (): void => {
@@ -34,8 +35,8 @@ export class Asking {
     this.#core = core;
   }
 
-  /** Asks for a permit as soon as the turn is over, or before any other command. */
-  soon(waiter: Waiter): void {
+  /** Requests a permit in the next microtask, or before the next command. */
+  enqueue(waiter: Waiter): void {
     if (this.#last === undefined) {
       this.#first = waiter;
       void settled.then(this.#turn);
@@ -46,22 +47,22 @@ export class Asking {
   }
 
   /**
-   * Asks for a permit at once; `isAgain` says that it is for the call that ended last, which the core has
-   * kept.
+   * Requests a permit at once. `isAgain`: for another attempt of the call that ended last, for which the core
+   * has kept a place.
    */
-  now(waiter: Waiter, isAgain: boolean): void {
+  acquire(waiter: Waiter, isAgain: boolean): void {
     const { number } = waiter.resource;
-    const { group, timeoutMs, input, output, lend } = waiter.request;
+    const { group, timeoutMs, input, output, lendYieldToken } = waiter.request;
     const core = this.#core();
-    lend?.();
+    lendYieldToken?.();
     const answer = isAgain
       ? core.acquireAgain(number, group, timeoutMs, input, output)
       : core.acquire(number, group, timeoutMs, input, output);
     this.#tickets.changed();
-    this.#tickets.enter(waiter, answer);
+    this.#tickets.addWaiter(waiter, answer);
   }
 
-  /** Lets all of them ask: what a command does must not depend on whether the turn is over. */
+  /** Requests all permits now: the effect of a command must not depend on pending microtasks. */
   flush(): void {
     if (this.#first !== undefined) this.#askSome(Infinity);
   }
@@ -80,10 +81,10 @@ export class Asking {
   #ask(waiter: Waiter): void {
     const { outer } = waiter;
     try {
-      if (outer?.aborted) waiter.refused(outer.reason);
-      else this.now(waiter, false);
+      if (outer?.aborted) waiter.rejected(outer.reason);
+      else this.acquire(waiter, false);
     } catch (error) {
-      waiter.refused(error);
+      waiter.rejected(error);
     }
   }
 }

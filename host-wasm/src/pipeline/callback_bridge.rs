@@ -1,4 +1,5 @@
-//! Where JavaScript answers: for each task, hook and checkpoint under way, what became of it and who waits for that.
+//! The tasks, hooks and checkpoints that run in JavaScript, with their results and the wakers that wait for
+//! them.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -15,10 +16,10 @@ use wasm_bindgen::prelude::*;
 use super::report::FinishedRowGroup;
 use crate::json::to_js;
 
-/// What a run calls, for TypeScript.
+/// The callbacks of a run, for TypeScript.
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = r#"
-/** What a run calls. None of them may throw. */
+/** The callbacks of a run. None of them may throw. */
 export interface PipelineCallbacks {
   begin(slot: number, generation: number, column: number, rowGroup: number, firstRow: number, rows: number, row: number, attempt: number): void;
   stop(slot: number, generation: number): void;
@@ -32,11 +33,11 @@ export interface PipelineCallbacks {
 
 #[wasm_bindgen]
 extern "C" {
-    /// What a run calls. None of them may throw.
+    /// The callbacks of a run. None of them may throw.
     #[wasm_bindgen(typescript_type = "PipelineCallbacks")]
     pub type Callbacks;
 
-    /// Begins a task; `row` is below 0 for a whole row group.
+    /// Starts a task; `row` is below 0 for a whole row group.
     #[wasm_bindgen(method)]
     fn begin(
         this: &Callbacks,
@@ -50,39 +51,39 @@ extern "C" {
         attempt: u32,
     );
 
-    /// A task is to stop: nobody waits for its end.
+    /// Stops a task. Its result is ignored.
     #[wasm_bindgen(method)]
     fn stop(this: &Callbacks, slot: u32, generation: u32);
 
-    /// Begins a step of a row group: 0 its pre-batch hook, 1 its post-batch hook, 2 its checkpoint.
+    /// Starts a step of a row group: 0 its pre-batch hook, 1 its post-batch hook, 2 its checkpoint.
     #[wasm_bindgen(method)]
     fn step(this: &Callbacks, step: u32, group: &JsValue);
 
-    /// A provider mostly fails.
+    /// Called when most calls to a provider fail.
     #[wasm_bindgen(method)]
     fn warn(this: &Callbacks, group: &str, retryable: u32, window: u32);
 
-    /// The next event, as the core writes it.
+    /// Called with each event, as the core serializes it.
     #[wasm_bindgen(method)]
     pub(super) fn event(this: &Callbacks, event: &JsValue);
 
-    /// The run is over.
+    /// Called when the run is over.
     #[wasm_bindgen(method)]
     fn over(this: &Callbacks);
 }
 
-/// The answer to a step of a row group: rows to leave out, or what was wrong.
+/// The result of a step of a row group: rows to leave out, or the failure.
 type StepAnswer = Result<Vec<u32>, String>;
 
-/// One task under way.
-struct Desk {
+/// One running task.
+struct TaskSlot {
     generation: u32,
-    tie: Option<TaskToken>,
+    token: Option<TaskToken>,
     answer: Option<Result<TaskOutcome, FatalError>>,
     waker: Option<Waker>,
 }
 
-/// One step of a row group under way.
+/// One running step of a row group.
 struct Step {
     /// Which step, of which row group.
     place: (u32, u32),
@@ -90,26 +91,27 @@ struct Step {
     waker: Option<Waker>,
 }
 
-/// What is under way in one run.
-pub(super) struct Office {
-    /// `None` once the run is over: they lead to whatever holds the run, which could otherwise never be collected.
+/// The running tasks and steps of one run.
+pub(super) struct CallbackBridge {
+    /// `None` once the run is over: the callbacks reference the holder of the run, which could otherwise
+    /// never be collected.
     callbacks: RefCell<Option<Callbacks>>,
     /// Of the columns.
     pub(super) names: Vec<String>,
-    books: RefCell<Books>,
+    state: RefCell<BridgeState>,
 }
 
 #[derive(Default)]
-struct Books {
-    /// By the worker's slot.
-    desks: Vec<Option<Desk>>,
-    /// As many as row groups are in work, at most.
+struct BridgeState {
+    /// By worker slot.
+    task_slots: Vec<Option<TaskSlot>>,
+    /// At most as many as active row groups.
     steps: Vec<Step>,
 }
 
-impl Office {
+impl CallbackBridge {
     pub(super) fn new(callbacks: Callbacks, names: Vec<String>) -> Self {
-        Self { callbacks: RefCell::new(Some(callbacks)), names, books: RefCell::default() }
+        Self { callbacks: RefCell::new(Some(callbacks)), names, state: RefCell::default() }
     }
 
     /// Calls one of the callbacks, unless the run is over.
@@ -119,76 +121,78 @@ impl Office {
         }
     }
 
-    /// Says that the run is over, and calls nothing any more.
+    /// Calls `over`, and drops the callbacks.
     pub(super) fn close(&self) {
         self.call(Callbacks::over);
         drop(self.callbacks.take());
     }
 
-    /// What a task is to ask for permits with.
-    pub(super) fn tie(&self, slot: u32, generation: u32) -> Option<TaskToken> {
-        self.books.borrow_mut().desk(slot, generation)?.tie
+    /// Returns the yield token of a task.
+    pub(super) fn token(&self, slot: u32, generation: u32) -> Option<TaskToken> {
+        self.state.borrow_mut().task_slot(slot, generation)?.token
     }
 
-    /// How a task ended; nothing if it was answered for before, or was told to stop.
+    /// Records how a task ended. Has no effect if it has ended or was stopped before.
     pub(super) fn finish(&self, slot: u32, generation: u32, answer: Result<TaskOutcome, FatalError>) {
-        let mut books = self.books.borrow_mut();
-        let Some(desk) = books.desk(slot, generation).filter(|desk| desk.answer.is_none()) else { return };
-        desk.answer = Some(answer);
-        let waker = desk.waker.take();
-        drop(books);
+        let mut state = self.state.borrow_mut();
+        let Some(task_slot) = state.task_slot(slot, generation).filter(|task_slot| task_slot.answer.is_none()) else {
+            return;
+        };
+        task_slot.answer = Some(answer);
+        let waker = task_slot.waker.take();
+        drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// How a step of a row group ended.
+    /// Records how a step of a row group ended.
     pub(super) fn step_ended(&self, step: u32, row_group: u32, answer: StepAnswer) {
-        let mut books = self.books.borrow_mut();
-        let Some(found) = books.steps.iter_mut().find(|known| known.place == (step, row_group)) else {
+        let mut state = self.state.borrow_mut();
+        let Some(found) = state.steps.iter_mut().find(|known| known.place == (step, row_group)) else {
             return;
         };
         found.answer.get_or_insert(answer);
         let waker = found.waker.take();
-        drop(books);
+        drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
     fn poll_step(&self, step: u32, group: &core::FinishedRowGroup, context: &Context<'_>) -> Poll<StepAnswer> {
         let place = (step, group.row_group);
-        if self.books.borrow().steps.iter().all(|known| known.place != place) {
-            self.books.borrow_mut().steps.push(Step { place, answer: None, waker: None });
+        if self.state.borrow().steps.iter().all(|known| known.place != place) {
+            self.state.borrow_mut().steps.push(Step { place, answer: None, waker: None });
             self.begin_step(step, group);
         }
-        let mut books = self.books.borrow_mut();
-        // Looked up now: the callback may have answered, and others with it.
-        let found = books.steps.iter().position(|known| known.place == place);
+        let mut state = self.state.borrow_mut();
+        // Looked up again: the callback may have reported its end, and others too.
+        let found = state.steps.iter().position(|known| known.place == place);
         let Some(at) = found else { return Poll::Pending };
-        if let Some(answer) = books.steps[at].answer.take() {
-            books.steps.swap_remove(at);
+        if let Some(answer) = state.steps[at].answer.take() {
+            state.steps.swap_remove(at);
             return Poll::Ready(answer);
         }
-        books.steps[at].waker = Some(context.waker().clone());
+        state.steps[at].waker = Some(context.waker().clone());
         Poll::Pending
     }
 
     fn begin_step(&self, step: u32, group: &core::FinishedRowGroup) {
-        // Made of numbers and texts, it always has JSON.
+        // It consists of numbers and strings, so serialization cannot fail.
         let finished = to_js(&FinishedRowGroup::of(group, &self.names)).unwrap_or_default();
         self.call(|to| to.step(step, &finished));
     }
 }
 
-impl Books {
-    fn desk(&mut self, slot: u32, generation: u32) -> Option<&mut Desk> {
-        self.desks.get_mut(slot as usize)?.as_mut().filter(|desk| desk.generation == generation)
+impl BridgeState {
+    fn task_slot(&mut self, slot: u32, generation: u32) -> Option<&mut TaskSlot> {
+        self.task_slots.get_mut(slot as usize)?.as_mut().filter(|task_slot| task_slot.generation == generation)
     }
 }
 
-/// The tasks of a run, as JavaScript makes them.
-pub(super) struct JsWorkload(pub(super) Rc<Office>);
+/// Runs the tasks of a pipeline in JavaScript.
+pub(super) struct JsWorkload(pub(super) Rc<CallbackBridge>);
 
-/// One task under way. Dropped before its end, it is told to stop.
+/// One running task. Dropping it before its end stops the task.
 pub(super) struct Work {
-    office: Rc<Office>,
+    bridge: Rc<CallbackBridge>,
     slot: u32,
     generation: u32,
     is_answered: bool,
@@ -198,13 +202,13 @@ impl Future for Work {
     type Output = Result<TaskOutcome, FatalError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut books = self.office.books.borrow_mut();
-        let Some(desk) = books.desk(self.slot, self.generation) else { return Poll::Pending };
-        let Some(answer) = desk.answer.take() else {
-            desk.waker = Some(context.waker().clone());
+        let mut state = self.bridge.state.borrow_mut();
+        let Some(task_slot) = state.task_slot(self.slot, self.generation) else { return Poll::Pending };
+        let Some(answer) = task_slot.answer.take() else {
+            task_slot.waker = Some(context.waker().clone());
             return Poll::Pending;
         };
-        drop(books);
+        drop(state);
         self.is_answered = true;
         Poll::Ready(answer)
     }
@@ -212,17 +216,17 @@ impl Future for Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let left = self.office.books.borrow_mut().desks.get_mut(self.slot as usize).and_then(Option::take);
+        let left = self.bridge.state.borrow_mut().task_slots.get_mut(self.slot as usize).and_then(Option::take);
         drop(left);
         if !self.is_answered {
-            self.office.call(|to| to.stop(self.slot, self.generation));
+            self.bridge.call(|to| to.stop(self.slot, self.generation));
         }
     }
 }
 
 /// One row group being saved.
 pub(super) struct Save {
-    office: Rc<Office>,
+    bridge: Rc<CallbackBridge>,
     group: core::FinishedRowGroup,
 }
 
@@ -230,7 +234,7 @@ impl Future for Save {
     type Output = Result<(), SaveError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.office.poll_step(2, &self.group, context).map(|answer| answer.map(drop).map_err(SaveError))
+        self.bridge.poll_step(2, &self.group, context).map(|answer| answer.map(drop).map_err(SaveError))
     }
 }
 
@@ -242,14 +246,14 @@ impl Workload for JsWorkload {
         let key = task.worker.key();
         let (slot, generation) = (key.slot, key.generation);
         {
-            let desks = &mut self.0.books.borrow_mut().desks;
+            let task_slots = &mut self.0.state.borrow_mut().task_slots;
             let place = slot as usize;
-            if desks.len() <= place {
-                desks.resize_with(place + 1, || None);
+            if task_slots.len() <= place {
+                task_slots.resize_with(place + 1, || None);
             }
-            desks[place] = Some(Desk { generation, tie: task.token, answer: None, waker: None });
+            task_slots[place] = Some(TaskSlot { generation, token: task.token, answer: None, waker: None });
         }
-        let work = Work { office: Rc::clone(&self.0), slot, generation, is_answered: false };
+        let work = Work { bridge: Rc::clone(&self.0), slot, generation, is_answered: false };
         let (column, first_row) = (task.column.index() as u32, task.first_row as f64);
         // A row group has fewer than 2^24 rows.
         let row = task.row.map_or(-1, u32::cast_signed);
@@ -259,7 +263,7 @@ impl Workload for JsWorkload {
     }
 
     fn checkpoint(&self, group: core::FinishedRowGroup) -> Save {
-        Save { office: Rc::clone(&self.0), group }
+        Save { bridge: Rc::clone(&self.0), group }
     }
 
     fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {

@@ -1,0 +1,272 @@
+//! Tickets of waiting calls, of permits, and of completions that were not read yet.
+//!
+//! One table serves all gates of the module, so that one small number identifies a call. The waker of a
+//! waiting call consists of its ticket only: waking it records the ticket.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+
+use js_sys::Function;
+use pin_project_lite::pin_project;
+use tidegate_core::gate::{AcquireOwned, OwnedPermit};
+use tidegate_core::lease::LeaseId;
+use tidegate_core::request::{Denial, DenialReason};
+use wasm_bindgen::prelude::*;
+
+use super::changes_in;
+use crate::host::JsHost;
+
+/// No ticket: the call is denied. [`denial_reason`] returns the reason until the next denial.
+pub const DENIED: i32 = i32::MIN;
+
+/// There are no more completions.
+pub const EMPTY: i32 = i32::MIN;
+
+/// The state of a ticket.
+enum TicketState {
+    Free,
+    Waiting(AcquireOwned<JsHost>),
+    Held(OwnedPermit<JsHost>),
+}
+
+struct TicketTable {
+    states: Vec<TicketState>,
+    free: Vec<u32>,
+}
+
+thread_local! {
+    static TICKETS: RefCell<TicketTable> = const { RefCell::new(TicketTable { states: Vec::new(), free: Vec::new() }) };
+    /// Tickets with a completion.
+    static COMPLETIONS: RefCell<VecDeque<u32>> = const { RefCell::new(VecDeque::new()) };
+    static DENIAL: Cell<Denial> =
+        const { Cell::new(Denial { reason: DenialReason::Unregistered, changes_at: None }) };
+    static ON_TURN: RefCell<Option<Function>> = const { RefCell::new(None) };
+    /// Whether the completions were announced: the announced turn reads all that arrive before it.
+    static IS_ANNOUNCED: Cell<bool> = const { Cell::new(false) };
+    /// The number of gates with event listeners.
+    static LISTENING: Cell<u32> = const { Cell::new(0) };
+}
+
+impl TicketTable {
+    fn number(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.states.push(TicketState::Free);
+            self.states.len() as u32 - 1
+        })
+    }
+
+    fn put(&mut self, ticket: u32, state: TicketState) {
+        if let Some(place) = self.states.get_mut(ticket as usize) {
+            *place = state;
+        }
+    }
+
+    /// Returns the completion of a waiting call: see [`next_completion`]. `None` if it still waits or was
+    /// cancelled. In the second case its ticket may belong to another call by now, whose own completion
+    /// follows.
+    fn answer(&mut self, ticket: u32) -> Option<i32> {
+        let state = self.states.get_mut(ticket as usize)?;
+        let TicketState::Waiting(acquire) = state else { return None };
+        // Polled in place, which avoids a move. Polling calls no code that would access this table.
+        match Pin::new(acquire).poll(&mut Context::from_waker(&waker(ticket))) {
+            Poll::Pending => None,
+            Poll::Ready(Ok(permit)) => {
+                *state = TicketState::Held(permit);
+                Some(ticket.cast_signed())
+            }
+            Poll::Ready(Err(denial)) => {
+                *state = TicketState::Free;
+                self.free.push(ticket);
+                put_denial(denial);
+                Some(!ticket.cast_signed())
+            }
+        }
+    }
+
+    /// Takes the state of a ticket, which is then free.
+    fn take(&mut self, ticket: u32) -> TicketState {
+        let state = self
+            .states
+            .get_mut(ticket as usize)
+            .map_or(TicketState::Free, |state| std::mem::replace(state, TicketState::Free));
+        if !matches!(state, TicketState::Free) {
+            self.free.push(ticket);
+        }
+        state
+    }
+}
+
+/// Requests a permit. Returns its ticket, the complement of the ticket of a waiting call, or [`DENIED`].
+pub(super) fn request(mut acquire: AcquireOwned<JsHost>) -> i32 {
+    let ticket = TICKETS.with_borrow_mut(TicketTable::number);
+    let asked = Pin::new(&mut acquire).poll(&mut Context::from_waker(&waker(ticket)));
+    let answer = TICKETS.with_borrow_mut(|table| match asked {
+        Poll::Ready(Ok(permit)) => {
+            table.put(ticket, TicketState::Held(permit));
+            ticket.cast_signed()
+        }
+        Poll::Ready(Err(denial)) => {
+            table.free.push(ticket);
+            put_denial(denial);
+            DENIED
+        }
+        Poll::Pending => {
+            table.put(ticket, TicketState::Waiting(acquire));
+            !ticket.cast_signed()
+        }
+    });
+    announce();
+    answer
+}
+
+/// Returns a new ticket for a granted permit.
+pub(super) fn keep(permit: OwnedPermit<JsHost>) -> i32 {
+    TICKETS.with_borrow_mut(|table| {
+        let ticket = table.number();
+        table.put(ticket, TicketState::Held(permit));
+        ticket.cast_signed()
+    })
+}
+
+/// Takes the permit of a ticket, which is then free.
+pub(super) fn take(ticket: u32) -> Option<OwnedPermit<JsHost>> {
+    match TICKETS.with_borrow_mut(|table| table.take(ticket)) {
+        TicketState::Held(permit) => Some(permit),
+        TicketState::Free | TicketState::Waiting(_) => None,
+    }
+}
+
+/// Returns the lease of a ticket with a permit.
+pub(super) fn lease(ticket: u32) -> Option<LeaseId> {
+    TICKETS.with_borrow(|table| match table.states.get(ticket as usize) {
+        Some(TicketState::Held(permit)) => Some(permit.lease()),
+        _ => None,
+    })
+}
+
+/// Drops the state of a ticket outside the table, because its release may wake others.
+pub(super) fn forget(ticket: u32) {
+    drop(TICKETS.with_borrow_mut(|table| table.take(ticket)));
+}
+
+pub(super) fn put_denial(denial: Denial) {
+    DENIAL.set(denial);
+}
+
+/// Returns an upper bound of the number of completions.
+pub(super) fn count() -> u32 {
+    COMPLETIONS.with_borrow(VecDeque::len) as u32
+}
+
+/// Returns the next completion: the ticket, if its permit was granted; the complement of the ticket, which is
+/// then free, if the call was rejected; [`EMPTY`], if there is none.
+#[wasm_bindgen(js_name = nextCompletion)]
+#[must_use]
+pub fn next_completion() -> i32 {
+    loop {
+        let Some(ticket) = COMPLETIONS.with_borrow_mut(VecDeque::pop_front) else {
+            IS_ANNOUNCED.set(false);
+            return EMPTY;
+        };
+        if let Some(answer) = TICKETS.with_borrow_mut(|table| table.answer(ticket)) {
+            return answer;
+        }
+    }
+}
+
+/// Returns the number of the latest denial's reason.
+#[wasm_bindgen(js_name = denialReason)]
+#[must_use]
+pub fn denial_reason() -> u32 {
+    DENIAL.get().reason as u32
+}
+
+/// Returns the milliseconds until capacity changes, according to the latest denial; NaN if that is not known.
+#[wasm_bindgen(js_name = denialChangesInMs)]
+#[must_use]
+pub fn denial_changes_in_ms() -> f64 {
+    changes_in(&DENIAL.get())
+}
+
+/// Sets the callback for turns of the module that no command caused, after which there may be completions or
+/// events.
+#[wasm_bindgen(js_name = onTurn)]
+pub fn on_turn(callback: Function) {
+    ON_TURN.set(Some(callback));
+}
+
+/// While this exists, a gate has event listeners.
+pub(super) struct Listening;
+
+impl Listening {
+    pub(super) fn new() -> Self {
+        LISTENING.set(LISTENING.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        LISTENING.set(LISTENING.get() - 1);
+    }
+}
+
+fn turn_ended() {
+    if LISTENING.get() > 0 || count() > 0 {
+        call_back();
+    }
+}
+
+/// Announces completions. Called after a command that does not return their number.
+pub(crate) fn announce() {
+    if count() > 0 && !IS_ANNOUNCED.replace(true) {
+        call_back();
+    }
+}
+
+#[cold]
+fn call_back() {
+    let callback = ON_TURN.with_borrow(Clone::clone);
+    if let Some(callback) = callback {
+        // The callback only schedules a microtask, and does not throw.
+        let _ = callback.call0(&JsValue::UNDEFINED);
+    }
+}
+
+pin_project! {
+    /// A future whose turns are followed by [`on_turn`].
+    pub(crate) struct Turns<F> {
+        #[pin]
+        pub(crate) future: F,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Turns<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let polled = self.project().future.poll(context);
+        turn_ended();
+        polled
+    }
+}
+
+const WAKER_VTABLE: RawWakerVTable = RawWakerVTable::new(
+    |ticket| RawWaker::new(ticket, &WAKER_VTABLE),
+    |ticket| record(ticket as usize as u32),
+    |ticket| record(ticket as usize as u32),
+    |_| {},
+);
+
+fn record(ticket: u32) {
+    COMPLETIONS.with_borrow_mut(|completions| completions.push_back(ticket));
+}
+
+fn waker(ticket: u32) -> Waker {
+    // SAFETY: the data is a number that is never dereferenced, so every function of the vtable is sound for
+    // any value, on any thread, any number of times. Nothing is owned, so nothing has to be dropped.
+    unsafe { Waker::from_raw(RawWaker::new(ticket as usize as *const (), &WAKER_VTABLE)) }
+}
