@@ -20,7 +20,9 @@ fn the_dashboard_shows_the_run_and_the_terminal_is_as_before_when_it_ends() {
     let (screen, rest) = output.split_once("\u{1b}[?1049l").unwrap_or_else(|| panic!("{output}"));
     // Blank cells are skipped, so the words of a line are apart.
     let parts = ["\u{1b}[?1049h", "providers", "mock/m", "columns", "title", "/12", "idle", "messages"];
-    parts.iter().for_each(|part| assert!(screen.contains(part), "{part:?} is missing: {output}"));
+    for part in parts {
+        assert!(screen.contains(part), "{part:?} is missing: {output}");
+    }
     // The messages and the summary follow on the ordinary screen.
     assert!(rest.contains("p.toml: 12 rows, 2 columns to fill") && rest.contains("rows out"), "{output}");
     assert!(rest.contains("exit 0") && !rest.contains("\u{1b}[?1049h"), "{output}");

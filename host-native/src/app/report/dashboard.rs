@@ -301,8 +301,8 @@ fn chart(numbers: &VecDeque<f64>) -> String {
 /// Formats a count with three digits at most and a unit: `950`, `12k`, `3M`.
 fn short(count: u64) -> String {
     match count {
-        ..1_000 => count.to_string(),
-        ..1_000_000 => format!("{}k", count / 1_000),
+        0..1_000 => count.to_string(),
+        1_000..1_000_000 => format!("{}k", count / 1_000),
         _ => format!("{}M", count / 1_000_000),
     }
 }
@@ -310,6 +310,7 @@ fn short(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use ratatui::backend::TestBackend;
+    use ratatui::buffer::Cell;
 
     use super::*;
 
@@ -347,7 +348,7 @@ mod tests {
     fn drawn(content: &Content, view: &ProgressView, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| content.draw(frame, view)).unwrap();
-        let cells: Vec<_> = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        let cells: Vec<_> = terminal.backend().buffer().content().iter().map(Cell::symbol).collect();
         cells.chunks(usize::from(width)).map(<[&str]>::concat).collect()
     }
 

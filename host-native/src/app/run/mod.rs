@@ -163,17 +163,21 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         export::export(file, &work, &output, &mut summary, screen).await;
     }
     // The rows are on disk already, so an error of the report does not discard them.
-    let report = request.report.as_ref().map_or(Ok(()), |path| {
-        let earlier = if request.existing == ExistingOutput::Resume { rotate_file(path) } else { Ok(()) };
-        let written = earlier.and_then(|()| std::fs::write(path, page(&summary, &timeline, observer.capacity())));
-        written.map_err(|source| OutputError::Io { path: path.clone(), source })
-    });
+    let report = write_report(request, || page(&summary, &timeline, observer.capacity()));
     for error in [closed, report].into_iter().filter_map(Result::err) {
         screen.print_message(&format!("error: {error}"));
         summary.exit = Exit::Output;
         summary.stopped.get_or_insert_with(|| error.to_string());
     }
     Ok(summary)
+}
+
+/// Writes the report if one is requested. A resumed job keeps the reports of its earlier runs.
+fn write_report(request: &RunRequest, page: impl FnOnce() -> String) -> Result<(), OutputError> {
+    let Some(path) = &request.report else { return Ok(()) };
+    let earlier = if request.existing == ExistingOutput::Resume { rotate_file(path) } else { Ok(()) };
+    let written = earlier.and_then(|()| std::fs::write(path, page()));
+    written.map_err(|source| OutputError::Io { path: path.clone(), source })
 }
 
 /// Claims the output directory and opens the decision log, after checking that every requested file can be
