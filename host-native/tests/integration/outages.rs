@@ -277,10 +277,10 @@ fn rate_limit_patience_can_expire_while_all_calls_wait_for_a_pause() {
     let run = "row_groups = 1\nrate_limit_patience = \"4s\"";
     scratch.run_pipeline(&remote_pipeline(&server, "", run)).assert(4, &["remote/m cannot be used: rate limited"]);
     assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
-    // Four calls were in flight, up to seven test whether the pause applies to the whole resource, and the
-    // rest are sent after the pause.
+    // Eight calls succeed, and four were in flight. Others test whether the pause applies to the whole resource.
+    // Each comes a quarter later at least, so that from a millisecond to four seconds there are at most 38.
     let calls = calls.load(Ordering::SeqCst);
-    assert!((9..=26).contains(&calls), "{calls} calls");
+    assert!((9..=50).contains(&calls), "{calls} calls");
 }
 
 /// Starts a server that answers the calls numbered `bad_calls` with `bad`, and all others successfully.
