@@ -91,10 +91,10 @@ fn a_run_makes_candidates_until_exactly_the_wanted_number_of_rows_is_accepted() 
     scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9"));
     scratch
         .run(&["p.toml", "--dry-run"])
-        .assert(0, &["of all 90 candidates", "ends once 9 are accepted, at the earliest after 10%"]);
+        .assert(0, &["of all 90 candidates", "ends once 9 are accepted, at the earliest after 10 %"]);
     scratch.run(&["p.toml", "--out", "out", "--report", "run.html", "--export", "all.jsonl"]).assert(
         0,
-        &["9 accepted rows of at most 90", "9 of 20 candidates (45.0%), 11 rejected by grade", "to all.jsonl"],
+        &["9 accepted rows of at most 90", "9 of 20 candidates (45.0 %), 11 rejected by grade", "to all.jsonl"],
     );
     assert_eq!(numbers(&scratch), accepted(9));
     let dropped = scratch.dropped("out");
@@ -123,7 +123,7 @@ fn a_run_without_enough_accepted_candidates_says_so() {
     scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9\nmax_candidates = 10"));
     scratch
         .run(&["p.toml", "--out", "out"])
-        .assert(6, &["4 of 9 rows were accepted", "`max_candidates`", "4 of 10 candidates (40.0%)"]);
+        .assert(6, &["4 of 9 rows were accepted", "`max_candidates`", "4 of 10 candidates (40.0 %)"]);
     assert_eq!(numbers(&scratch), accepted(4));
     scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9\nmax_candidates = 60"));
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["9 of 20 candidates"]);
@@ -148,11 +148,11 @@ fn rows_of_a_dataset_can_be_rejected() {
     let (scratch, provider) = (Scratch::new(10), Provider::start());
     let text = format!("[seed]\npath = \"data.csv\"\n{}", pipeline(&provider.base_url, ""));
     scratch.write("p.toml", &text);
-    scratch.run(&["p.toml", "--out", "out"]).assert(0, &["4 of 10 candidates (40.0%), 6 rejected by grade"]);
+    scratch.run(&["p.toml", "--out", "out"]).assert(0, &["4 of 10 candidates (40.0 %), 6 rejected by grade"]);
     assert_eq!(numbers(&scratch), accepted(4));
     scratch
         .run(&["p.toml", "--out", "out", "--resume", "--retry-dropped"])
-        .assert(0, &["4 of 10 candidates (40.0%), 6 rejected by grade", "calls            0"]);
+        .assert(0, &["4 of 10 candidates (40.0 %), 6 rejected by grade", "calls            0"]);
 }
 
 #[test]

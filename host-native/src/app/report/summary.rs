@@ -14,6 +14,7 @@ use tidegate_core::pipeline::RetryableCount;
 use crate::app::error::Exit;
 use crate::app::output::{EarlierOutput, Exported, JobTotals, ModelTotals};
 use crate::app::provider::cost::Money;
+use crate::app::render::table::percent;
 use crate::app::report::comparison::Comparison;
 
 /// The result of a run. Serialized for `--json`, and displayed as text otherwise.
@@ -117,7 +118,7 @@ impl Acceptance {
 impl fmt::Display for Acceptance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = if self.decided() == 0 { 0.0 } else { self.accepted as f64 / self.decided() as f64 };
-        write!(f, "{} of {} candidates ({:.1}%)", self.accepted, self.decided(), 100.0 * rate)?;
+        write!(f, "{} of {} candidates ({})", self.accepted, self.decided(), percent(rate))?;
         self.rejected.iter().try_for_each(|(column, rows)| write!(f, ", {rows} rejected by {column}"))
     }
 }

@@ -154,7 +154,7 @@ fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEs
         let most = resolved.rows.end - resolved.rows.start;
         let until = file.rows.wanted().map_or_else(String::new, |wanted| {
             format!(
-                " The run ends once {wanted} are accepted, at the earliest after {:.0}% of this.",
+                " The run ends once {wanted} are accepted, at the earliest after {:.0} % of this.",
                 100.0 * wanted as f64 / most as f64
             )
         });
