@@ -91,8 +91,8 @@ struct Process {
     newest: (Term, u64),
     is_alive: bool,
     leaves: bool,
-    paused_until: Instant,
-    is_cut: bool,
+    suspended_until: Instant,
+    is_disconnected: bool,
     clock: DriftingClock,
     /// The granted calls: the local instant, the limit and the calls in flight after the grant.
     granted: BTreeMap<u64, (Instant, u32, u32)>,
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    fn at(&mut self, at: Instant, event: Event) {
+    fn schedule(&mut self, at: Instant, event: Event) {
         self.numbered += 1;
         self.payloads.insert(self.numbered, event);
         self.events.push(Reverse((at.max(self.now), self.numbered)));
@@ -162,8 +162,8 @@ impl World {
             newest: (Term::default(), 0),
             is_alive: true,
             leaves: false,
-            paused_until: Instant::ZERO,
-            is_cut: false,
+            suspended_until: Instant::ZERO,
+            is_disconnected: false,
             clock,
             granted: BTreeMap::new(),
             grants: 0,
@@ -211,7 +211,7 @@ impl World {
     pub(super) fn want(&mut self, p: usize, wanted: u32) {
         let process = &mut self.processes[p];
         process.wanted = if process.leaves { 0 } else { wanted };
-        self.at(self.now, Event::Wake(p));
+        self.schedule(self.now, Event::Wake(p));
     }
 
     pub(super) fn kill(&mut self, p: usize) {
@@ -228,12 +228,12 @@ impl World {
         self.after(p);
     }
 
-    pub(super) fn pause(&mut self, p: usize, span: Duration) {
-        self.processes[p].paused_until = self.now + span;
+    pub(super) fn suspend(&mut self, p: usize, span: Duration) {
+        self.processes[p].suspended_until = self.now + span;
     }
 
-    pub(super) fn cut(&mut self, p: usize, is_cut: bool) {
-        self.processes[p].is_cut = is_cut;
+    pub(super) fn set_disconnected(&mut self, p: usize, is_disconnected: bool) {
+        self.processes[p].is_disconnected = is_disconnected;
     }
 
     pub(super) fn stop_store(&mut self, is_down: bool) {
@@ -274,9 +274,9 @@ impl World {
             if !self.processes[*p].is_alive {
                 return;
             }
-            let until = self.processes[*p].paused_until;
+            let until = self.processes[*p].suspended_until;
             if until > self.now {
-                self.at(until, event);
+                self.schedule(until, event);
                 return;
             }
         }
@@ -301,7 +301,7 @@ impl World {
             Event::CallEnds(p, call, outcome) => {
                 self.in_flight -= 1;
                 self.oracle.on_call_ended(self.processes[p].id, call);
-                self.at(self.now, Event::Ended(p, call, outcome));
+                self.schedule(self.now, Event::Ended(p, call, outcome));
             }
             Event::Ended(p, call, outcome) => {
                 self.finish(p, call, outcome);
@@ -312,13 +312,13 @@ impl World {
 
     /// Sends a message to the store: it can be lost, and it can arrive twice.
     fn send(&mut self, p: usize, request: &Request) {
-        if self.processes[p].is_cut || self.rng.below(1_000) < self.config.lost {
+        if self.processes[p].is_disconnected || self.rng.below(1_000) < self.config.lost {
             return;
         }
         let copies = 1 + u64::from(self.rng.below(1_000) < self.config.repeated);
         for _ in 0..copies {
             let at = self.now + self.delay();
-            self.at(at, Event::AtStore(p, request.clone()));
+            self.schedule(at, Event::AtStore(p, request.clone()));
         }
     }
 
@@ -327,7 +327,7 @@ impl World {
     }
 
     fn at_store(&mut self, p: usize, request: Request) {
-        if self.store_is_down || self.processes[p].is_cut {
+        if self.store_is_down || self.processes[p].is_disconnected {
             return;
         }
         let answer = match request {
@@ -365,12 +365,12 @@ impl World {
         let Some(answer) = answer else { return };
         if self.rng.below(1_000) >= self.config.lost {
             let at = self.now + self.delay();
-            self.at(at, Event::AtProcess(p, answer));
+            self.schedule(at, Event::AtProcess(p, answer));
         }
     }
 
     fn at_process(&mut self, p: usize, answer: Answer) {
-        if self.processes[p].is_cut {
+        if self.processes[p].is_disconnected {
             return;
         }
         let local = self.local(p);
@@ -457,7 +457,7 @@ impl World {
         let at = next.map_or(Instant::MAX, |next| process.clock.true_time(next));
         if at < self.processes[p].wake_at {
             self.processes[p].wake_at = at.max(self.now);
-            self.at(at, Event::Wake(p));
+            self.schedule(at, Event::Wake(p));
         }
     }
 
@@ -478,8 +478,8 @@ impl World {
             if self.config.stops_before_send && self.rng.below(2_000) == 0 {
                 // The process stops between the grant and the first byte.
                 let span = Duration::from_nanos(self.rng.below(2 * self.config.share.ttl.as_nanos()));
-                self.pause(p, span);
-                self.at(self.now + span, Event::Send(p, grant));
+                self.suspend(p, span);
+                self.schedule(self.now + span, Event::Send(p, grant));
                 return;
             }
             self.send_call(p, grant);
@@ -500,7 +500,7 @@ impl World {
         let most = if is_refused { 20 * MS } else { self.config.longest_call.as_nanos() };
         let span = Duration::from_nanos(5 * MS + self.rng.below(most));
         let outcome = if is_refused { Outcome::RateLimited } else { Outcome::Success };
-        self.at(self.now + span, Event::CallEnds(p, call, outcome));
+        self.schedule(self.now + span, Event::CallEnds(p, call, outcome));
     }
 
     fn finish(&mut self, p: usize, call: u64, outcome: Outcome) {
