@@ -77,6 +77,7 @@ fn random_fault(world: &mut World, rng: &mut Rng, endings: &mut Vec<(Instant, En
     }
 }
 
+/// A fault that lasts for a time and then ends.
 enum Ending {
     Disconnected(usize),
     Store,

@@ -1,8 +1,11 @@
 //! A model of processes, a store and a provider, in virtual time and under faults.
 //!
-//! The network loses, delays, repeats and reorders messages, and can be cut for each process. The store can
-//! lose its last writes or all of them. Processes have clocks of their own, are paused, killed and started.
+//! The network loses, delays, repeats and reorders messages, and can disconnect a process. The store can lose
+//! its last writes or all of them. Processes have clocks of their own, and are suspended, killed and started.
 //! The [`Oracle`] checks the laws at each step.
+//!
+//! `p` is the index of a process. An instant named `local` is by the clock of the process, any other is true
+//! time.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap};
@@ -27,14 +30,17 @@ pub(super) struct WorldConfig {
     pub(super) choice: LimitChoice,
     /// The highest limit.
     pub(super) cap: u32,
-    /// How many calls the provider accepts.
+    /// How many calls the provider serves at once. It refuses others.
     pub(super) capacity: u32,
+    /// The longest time that a call takes, less 5 ms.
     pub(super) longest_call: Duration,
-    /// Of 1 000 messages.
+    /// How many of 1000 messages are lost.
     pub(super) lost: u64,
+    /// How many of 1000 messages arrive twice.
     pub(super) repeated: u64,
+    /// The longest delay of a message.
     pub(super) delay: Duration,
-    /// Whether a process is sometimes paused between the grant of a call and its first byte.
+    /// Whether a process is sometimes suspended between the grant of a call and its first byte.
     pub(super) stops_before_send: bool,
     /// Whether clocks drift and have different origins.
     pub(super) clocks_drift: bool,
@@ -70,15 +76,20 @@ enum Answer {
     Decided(Term, Decided),
 }
 
+/// What happens at an instant to the process with this index.
 #[derive(Clone, Debug)]
 enum Event {
+    /// Its timer fires.
     Wake(usize),
+    /// Its message arrives at the store.
     AtStore(usize, Request),
+    /// An answer of the store arrives.
     AtProcess(usize, Answer),
-    /// A granted call is sent, if it still may be.
+    /// It sends a granted call, if it still may.
     Send(usize, u64),
-    /// The provider ends a call. It works on for a process that is paused or dead.
+    /// The provider ends a call, also for a process that is suspended or dead.
     CallEnds(usize, u64, Outcome),
+    /// It handles the end of a call.
     Ended(usize, u64, Outcome),
 }
 
@@ -88,6 +99,7 @@ struct Process {
     leader: Option<Coordinator>,
     /// The position in the reports that the leader has read.
     read: u64,
+    /// The term and the version of the newest decision that it has read.
     newest: (Term, u64),
     is_alive: bool,
     leaves: bool,
@@ -96,9 +108,11 @@ struct Process {
     clock: DriftingClock,
     /// The granted calls: the local instant, the limit and the calls in flight after the grant.
     granted: BTreeMap<u64, (Instant, u32, u32)>,
+    /// The number of grants so far.
     grants: u64,
     /// How many calls it wants in flight.
     wanted: u32,
+    /// The earliest instant for which its timer is set.
     wake_at: Instant,
 }
 
@@ -111,10 +125,12 @@ pub(super) struct World {
     /// Earlier states of the store, newest last, with the number of decisions published then.
     backups: Vec<(Instant, MemoryStore, usize)>,
     processes: Vec<Process>,
+    /// When each event happens, with its number. Events at the same instant happen in the order of numbers.
     events: BinaryHeap<Reverse<(Instant, u64)>>,
     payloads: BTreeMap<u64, Event>,
+    /// The number of the latest event.
     numbered: u64,
-    /// Calls at the provider.
+    /// The number of calls at the provider.
     in_flight: u32,
     pub(super) oracle: Oracle,
 }
@@ -240,7 +256,7 @@ impl World {
         self.store_is_down = is_down;
     }
 
-    /// The store loses the writes of the last `span`, or all.
+    /// Makes the store lose the writes of the last `span`, or all writes if it is `None`.
     pub(super) fn roll_back(&mut self, span: Option<Duration>) {
         let until = span.map_or(0, |span| self.now.as_nanos().saturating_sub(span.as_nanos()));
         self.backups.retain(|(at, ..)| at.as_nanos() <= until);
@@ -310,7 +326,7 @@ impl World {
         }
     }
 
-    /// Sends a message to the store: it can be lost, and it can arrive twice.
+    /// Sends a message to the store. It can be lost, and it can arrive twice.
     fn send(&mut self, p: usize, request: &Request) {
         if self.processes[p].is_disconnected || self.rng.below(1_000) < self.config.lost {
             return;
