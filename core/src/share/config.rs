@@ -3,13 +3,18 @@
 use crate::error::{ConfigError, require};
 use crate::time::Duration;
 
-/// What a member does when its lease has lapsed, for example because the store is unreachable.
+/// What a member does when it has lost the others, for example because the store is unreachable.
+///
+/// This applies once the lease has lapsed and no decision was adopted for a TTL. Between the two, no call
+/// starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum OnLoss {
-    /// Starts calls within its equal part of the last limit, and within its own adaptive limit.
+    /// Starts calls within its own adaptive limit and within its equal part of the last limit: the limit of
+    /// the last adopted decision, divided by the number of members in it. Without such a decision it starts
+    /// none.
     #[default]
     Share,
     /// Starts no call.
@@ -18,26 +23,29 @@ pub enum OnLoss {
     Alone,
 }
 
-/// The settings of sharing.
+/// The settings of sharing. A setting out of range is an error of [`Member::new`](super::Member::new) and
+/// [`Coordinator::take_over`](super::Coordinator::take_over).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareConfig {
     /// How long a lease lasts, above `beat`. Default 5 s.
     pub ttl: Duration,
-    /// The time between two reports or decisions, above zero. Default 100 ms.
+    /// The time between two reports of a member, and between two decisions, at least `fast_beat`. Default 100
+    /// ms.
     pub beat: Duration,
-    /// The same for a while after a pause or a move of the limit by more than one. Above zero, at most
-    /// `beat`. Default 20 ms.
+    /// Replaces `beat` for the time of `fast_for` after a pause begins, or after the limit moves by more than
+    /// one. Above zero, at most `beat`. Default 20 ms.
     pub fast_beat: Duration,
-    /// How long `fast_beat` applies. Default 1 s.
+    /// How long `fast_beat` applies. Zero means never. Default 1 s.
     pub fast_for: Duration,
-    /// How long the newest decision stays unchanged until a member takes the lead, above `beat`. Default 1.5
-    /// s.
+    /// How long a member sees no new decision before it takes the lead, above `beat`. Default 1.5 s.
     pub takeover_after: Duration,
-    /// The most that a member adds at random to `takeover_after`. Default 500 ms.
+    /// The most that a member adds at random to `takeover_after`, so that not all try at the same time.
+    /// Default 500 ms.
     pub takeover_jitter: Duration,
-    /// The longest time that a call takes, after which the caller ends it. Default 10 minutes.
+    /// The time after which a caller ends a call. The slots of the calls of a killed member are reserved for
+    /// no longer. Default 10 minutes.
     pub call_timeout: Duration,
-    /// What a member does when its lease has lapsed.
+    /// What a member does when it has lost the others. Default [`OnLoss::Share`].
     pub on_loss: OnLoss,
 }
 
@@ -64,7 +72,8 @@ impl ShareConfig {
         require(self.takeover_after > self.beat, "takeover_after", self.takeover_after, "longer than `beat`")
     }
 
-    /// Returns the time after which the leader reclaims a lease: TTL x 1.01.
+    /// Returns the time after which the leader reclaims a lease: TTL x 1.01, since the clocks of two machines
+    /// may run at rates that differ by up to one percent.
     pub(super) fn reclaim_after(&self) -> Duration {
         let nanos = self.ttl.as_nanos();
         Duration::from_nanos(nanos.saturating_add(nanos / 100))

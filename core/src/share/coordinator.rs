@@ -1,4 +1,5 @@
-//! The leader: it owns the limit and divides it between the members.
+//! The leader: it owns the limit and divides it between the members. The [parent module](super) defines the
+//! terms.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -15,22 +16,23 @@ use crate::limit::controller::{Controller, Grant};
 use crate::limit::{AimdConfig, LimitChoice};
 use crate::time::{Duration, Instant, Monotonic};
 
-/// How often slots that cannot be divided go to other members.
+/// How long the slots that cannot be divided evenly stay with the same members.
 const TURN: Duration = Duration::from_secs(1);
 
-/// The number of latencies from which the 95th percentile is taken.
+/// The number of latest latencies from which the 95th percentile is taken.
 const LATENCIES: usize = 128;
 
-/// The most calls of one member that are given to the limit algorithm.
+/// The most calls of one member that are given to the limit algorithm. It bounds the work that a damaged
+/// report causes.
 const MAX_CALLS: usize = 1 << 16;
 
-/// What the host of the leader does.
+/// What the host of the leader does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CoordinatorEffect {
-    /// Read the reports written since the last time.
+    /// Read the reports written since the last time, and pass them to [`Coordinator::on_reports`].
     ReadReports,
-    /// Write this decision.
+    /// Write this decision, and pass the answer to [`Coordinator::on_decided`].
     Decide(Decide),
 }
 
@@ -40,7 +42,9 @@ pub struct Coordinator {
     config: ShareConfig,
     term: Term,
     time: Monotonic,
+    /// When this leader took over.
     began: Instant,
+    /// The limit algorithm and its pauses.
     controller: Controller,
     members: BTreeMap<MemberId, MemberRecord>,
     /// The version of the newest decision.
@@ -49,19 +53,22 @@ pub struct Coordinator {
     first_version: u64,
     /// Calls started under a lower version belong to the cascade of the last cut.
     cut_version: u64,
-    /// The number of grants at that cut; 0 if another leader made it.
+    /// The number of grants of the controller at that cut; 0 if another leader made it.
     cut_grants: u64,
-    /// Before this instant no share rises, unless it is `None`.
+    /// If it is set, no share rises before this instant.
     no_raise_until: Option<Instant>,
     /// Whether that time ends when all members have adopted a decision of this leader.
     ends_early: bool,
+    /// The limit in the newest decision.
     last_limit: u32,
     /// The number of the turn, which lasts for [`TURN`].
     turn: usize,
+    /// Until when the beat is the fast one.
     fast_until: Instant,
+    /// Whether the newest decision has a pause.
     was_paused: bool,
     next_beat: Instant,
-    /// The latest latencies in milliseconds.
+    /// The latest latencies of answered calls in milliseconds.
     latencies: VecDeque<u32>,
     effect: Option<CoordinatorEffect>,
 }
@@ -69,12 +76,15 @@ pub struct Coordinator {
 /// What the leader knows of one member.
 #[derive(Debug)]
 struct MemberRecord {
+    /// The number of the newest report that was processed.
     seq: u64,
     /// When the report `seq` was received. The takeover counts as the receipt of the reports in the snapshot.
     received: Instant,
     /// Whether it has adopted a decision of this leader.
     has_adopted: bool,
+    /// The number of ended calls that were processed.
     ended: u64,
+    /// The number of calls in flight in the newest report.
     in_flight: u32,
     /// The share that the member uses according to its report.
     held: u32,
@@ -86,15 +96,18 @@ struct MemberRecord {
     /// See [`Demand::served`].
     served: u64,
     groups: Vec<Group>,
-    /// The calls in flight, oldest first.
+    /// The calls in flight, oldest first. A report does not contain which of them ended: the oldest count as
+    /// ended.
     calls: VecDeque<Grant>,
-    /// When the lease was reclaimed.
+    /// When the lease was reclaimed; `None` while it may be valid.
     reclaimed: Option<Instant>,
+    /// Whether the member starts no more calls.
     leaves: bool,
 }
 
 impl MemberRecord {
-    /// Creates the record of a member of the snapshot `version`.
+    /// Creates the record of a member. `version` is that of the snapshot, or 0 for a member that was not
+    /// known.
     fn new(now: Instant, version: u64, known: KnownMember) -> Self {
         Self {
             seq: known.seq,
@@ -126,6 +139,7 @@ impl MemberRecord {
         self.pending.front().map_or(0, |(_, share)| *share).max(self.held)
     }
 
+    /// Gives the member this share in the decision `version`.
     fn issue(&mut self, version: u64, share: u32) {
         while self.pending.back().is_some_and(|(_, older)| *older <= share) {
             self.pending.pop_back();
@@ -145,10 +159,12 @@ impl MemberRecord {
 
 /// Commands.
 impl Coordinator {
-    /// Creates the leader of the term in `lead`, which must be the one that the process asked for.
+    /// Creates the leader of the term in `lead`. [`Member::on_lead`](super::Member::on_lead) must have
+    /// returned `true` for this term.
     ///
-    /// It continues from the limit in the snapshot with a new algorithm. `cap` is the highest limit, at least
-    /// 1. `aimd` holds the settings of AIMD and of cooldowns. Returns an error if a setting is out of range.
+    /// It continues from the limit in the snapshot with a new algorithm, which `choice` selects. `aimd` holds
+    /// the settings of AIMD, and of the pauses of every algorithm. `cap` is the highest limit; 0 counts as 1.
+    /// Returns an error if a setting is out of range.
     pub fn take_over(
         now: Instant,
         config: ShareConfig,
@@ -199,7 +215,7 @@ impl Coordinator {
         })
     }
 
-    /// Handles the timeout: at a beat, asks for the reports.
+    /// Handles the timeout. At a beat, the next effect is to read the reports. An early call has no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.time.observe(now);
         if now >= self.next_beat {
@@ -208,8 +224,11 @@ impl Coordinator {
         }
     }
 
-    /// Processes the reports that were read, also if there are none, and makes a decision. Reports may be
-    /// old, repeated and in any order.
+    /// Processes the reports that were read, also if there are none, and makes a decision, which is the next
+    /// effect.
+    ///
+    /// Reports may be old, repeated and in any order. A report whose number or version is above 2^53 is
+    /// ignored. The [parent module](super) has the cost.
     pub fn on_reports(&mut self, now: Instant, reports: &[Report]) {
         let now = self.time.observe(now);
         self.controller.on_time(now);
@@ -220,8 +239,8 @@ impl Coordinator {
         self.decide(now);
     }
 
-    /// Handles the store's answer to a decision. Returns whether this is still the leader; if not, the host
-    /// drops it.
+    /// Handles the store's answer to a decision. Returns whether this is still the leader. If it is not, the
+    /// host drops it.
     pub fn on_decided(&mut self, decided: Decided) -> bool {
         decided.term == self.term
     }
@@ -234,7 +253,7 @@ impl Coordinator {
         self.effect.take()
     }
 
-    /// Returns when to call [`Coordinator::handle_timeout`].
+    /// Returns when to call [`Coordinator::handle_timeout`]. It is never `None`.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         Some(self.next_beat)
@@ -274,7 +293,7 @@ impl Coordinator {
         if is_new && report.leaves && report.in_flight() == 0 {
             return;
         }
-        // The calls of a new member that have ended say nothing about the present limit.
+        // The calls of a new member that have ended give no information about the present limit.
         let known = KnownMember { seq: 0, ended: report.ended, in_flight: 0, occupied: 0 };
         let record = self.members.entry(report.member).or_insert_with(|| MemberRecord::new(now, 0, known));
         if report.seq <= record.seq {
@@ -297,13 +316,15 @@ impl Coordinator {
             self.controller.on_attempt(now);
         }
         let ended = usize::try_from(ended).unwrap_or(usize::MAX);
-        // Ends that are no longer in the report were reported to another leader.
+        // Ends that are not in the report were acknowledged by another leader, or were too many to report.
+        // Their outcome is unknown.
         for _ in 0..ended.saturating_sub(report.ends.len()) {
             let Some(grant) = record.calls.pop_front() else { break };
             self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
         }
         let ended = ended.min(report.ends.len());
-        // Includes calls that started under another leader.
+        // Calls that this leader does not know get a grant now, also those that have already ended and those
+        // that started under another leader.
         let calls = (record.in_flight as usize).saturating_add(ended).min(MAX_CALLS);
         while record.calls.len() < calls {
             let grant = self.controller.grant(now, true);
@@ -318,7 +339,9 @@ impl Coordinator {
     }
 
     fn on_end(&mut self, now: Instant, grant: &Grant, end: &EndedCall) {
-        // The version decides on which side of the last cut the call started, since starts are reported late.
+        // An algorithm separates the calls before and after a cut by the numbers of their grants. Grants are
+        // made when a report arrives, which is too late. So the number is moved to the side of the cut on
+        // which the call started, by its version.
         let number = if end.version < self.cut_version {
             grant.number.min(self.cut_grants.saturating_sub(1))
         } else {
@@ -339,7 +362,7 @@ impl Coordinator {
             self.latencies.push_back(end.latency_ms);
         }
         let before = self.controller.limit(now);
-        // The algorithm of this leader does not know a cut of another leader.
+        // The algorithm of this leader does not know a cut of another leader, and would cut again.
         let is_hidden = end.version < self.cut_version && self.cut_grants == 0;
         self.controller.end(now, &grant.as_reported(number, since), &done, is_hidden);
         if is_refused && self.controller.limit(now) < before {
@@ -376,7 +399,7 @@ impl Coordinator {
         }
     }
 
-    /// Returns how long the calls of a member stay reserved after its lease.
+    /// Returns how long the slots of a member's calls stay reserved after its lease was reclaimed.
     fn hold(&self) -> Duration {
         let mut latencies: Vec<u32> = self.latencies.iter().copied().collect();
         latencies.sort_unstable();
@@ -387,6 +410,7 @@ impl Coordinator {
 
 /// Decisions.
 impl Coordinator {
+    /// Makes the next decision and its snapshot.
     fn decide(&mut self, now: Instant) {
         let limit = self.controller.limit(now);
         let pause = self.controller.blocked_until(now).map_or(Duration::ZERO, |until| until - now);
@@ -412,7 +436,8 @@ impl Coordinator {
         self.effect = Some(CoordinatorEffect::Decide(Decide { decision, snapshot }));
     }
 
-    /// Sets the shares of the decision `self.version`.
+    /// Sets the shares of the decision `self.version`, as far as other members leave room. O(members) and the
+    /// cost of [`divide`].
     fn assign(&mut self, now: Instant, limit: u32) {
         let all_adopted = self.ends_early && self.members.values().all(|record| record.has_adopted);
         self.no_raise_until = self.no_raise_until.filter(|until| now < *until && !all_adopted);
@@ -427,6 +452,8 @@ impl Coordinator {
         }
         let open = self.members.iter().filter(|(_, record)| is_open(record));
         let targets = divide(limit, &open.map(|(id, record)| (*id, record.demand())).collect(), turn);
+        // The sum of what all members occupy. For a member that has its new share, it is `max(occupied,
+        // share)`.
         let mut total: u64 = self.members.values().map(|record| u64::from(record.occupied())).sum();
         for (id, record) in &mut self.members {
             let target = targets.get(id).copied().unwrap_or(0);
@@ -445,7 +472,7 @@ impl Coordinator {
     }
 }
 
-/// Returns the settings of an algorithm that starts at `limit`.
+/// Returns the settings of an algorithm that starts at `limit`, without a ramp: the limit is already learned.
 fn from_limit(choice: LimitChoice, aimd: &AimdConfig, limit: u32) -> (LimitChoice, AimdConfig) {
     let limit = limit.max(1);
     let aimd = AimdConfig { initial_limit: Some(limit), ramp: Duration::ZERO, ..aimd.clone() };

@@ -1,4 +1,14 @@
 //! Weighted max-min fairness in whole slots.
+//!
+//! A division of slots is *max-min fair* if no claim can get more without taking from a claim that has no
+//! more slots for each unit of its weight. It is found by progressive filling: the claims are served in
+//! ascending order of what they want for each unit of weight. A claim gets what it wants as long as that is
+//! at most its part of what is left, by weight. From the first claim on that wants more, each gets its part.
+//!
+//! Source: D. Bertsekas, R. Gallager, "Data Networks", 2nd edition, 1992, section 6.5.2.
+//!
+//! Slots are whole, so parts are rounded down. The *remainder*, which is less than one slot for each claim
+//! that wants more, goes round: see [`max_min`].
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -11,36 +21,41 @@ use super::message::{Group, MemberId};
 pub(super) struct Claim {
     /// Above zero.
     pub(super) weight: u64,
+    /// The number of slots that it can use.
     pub(super) wanted: u64,
 }
 
 /// The demand of one member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand<'a> {
+    /// The groups that it reports.
     pub(super) groups: &'a [Group],
-    /// The last turn in which it had a slot, from 1; 0 if there is none.
+    /// The last turn in which the member had a slot, counted from 1, or 0 if there is none. A turn is a
+    /// second.
     pub(super) served: u64,
 }
 
-/// The demand of one member in one group.
-struct Part {
+/// One member of a group, and its demand in this group.
+struct GroupMember {
     served: u64,
     member: MemberId,
     wanted: u64,
 }
 
-/// Divides `capacity` between claims: none gets more than it wants, and a claim that gets less than it wants
-/// gets at least as much for each unit of weight as any other, up to one slot. The slots that cannot be
-/// divided go to the unsatisfied claims in order, starting at number `first`.
-pub(super) fn max_min(capacity: u64, claims: &[Claim], first: usize) -> Vec<u64> {
+/// Divides `slots` between claims. Returns the slots of each.
+///
+/// No claim gets more than it wants. A claim that gets less than it wants gets at least as much for each unit
+/// of weight as any other, up to one slot. The remainder goes to the unsatisfied claims in the order of
+/// `claims`, one slot each, starting at number `first` (modulo their number). O(n log n) for n claims.
+pub(super) fn max_min(slots: u64, claims: &[Claim], first: usize) -> Vec<u64> {
     let mut given = vec![0; claims.len()];
     let mut order: Vec<usize> = (0..claims.len()).collect();
-    // By wanted slots for each unit of weight.
+    // By wanted slots for each unit of weight, as a fixed-point number: floats can differ between machines.
     order.sort_by_key(|at| {
         let claim = claims[*at];
         u128::from(claim.wanted) * u128::from(u32::MAX) / u128::from(claim.weight)
     });
-    let mut left = capacity;
+    let mut left = slots;
     let mut weights: u128 = claims.iter().map(|claim| u128::from(claim.weight)).sum();
     let mut unsatisfied = order.as_slice();
     let part = |left: u64, weight: u64, weights: u128| (u128::from(left) * u128::from(weight) / weights) as u64;
@@ -54,51 +69,61 @@ pub(super) fn max_min(capacity: u64, claims: &[Claim], first: usize) -> Vec<u64>
         weights -= u128::from(claim.weight);
         unsatisfied = rest;
     }
-    let mut surplus = left;
+    let mut remainder = left;
     for at in unsatisfied {
         given[*at] = part(left, claims[*at].weight, weights).min(claims[*at].wanted);
-        surplus -= given[*at];
+        remainder -= given[*at];
     }
-    // The surplus is below the number of unsatisfied claims, unless they are satisfied.
+    // Each unsatisfied claim loses less than one slot to rounding, so one round is enough for the remainder.
+    // If no claim is unsatisfied, it stays.
     let mut by_number = unsatisfied.to_vec();
     by_number.sort_by_key(|at| (*at + claims.len() - first % claims.len()) % claims.len());
-    while surplus > 0 {
-        let before = surplus;
+    while remainder > 0 {
+        let before = remainder;
         for at in &by_number {
-            if surplus > 0 && given[*at] < claims[*at].wanted {
+            if remainder > 0 && given[*at] < claims[*at].wanted {
                 given[*at] += 1;
-                surplus -= 1;
+                remainder -= 1;
             }
         }
-        if before == surplus {
+        if before == remainder {
             break;
         }
     }
     given
 }
 
-/// Divides a limit between members: first between the groups of all members by weight, then each group's part
-/// between its members, and then what is left between all members. `turn` rotates what cannot be divided
-/// between groups. Of the members of a group, those come first that were served least recently.
+/// Divides a limit between members. Returns the share of each. The shares add up to the limit if there is a
+/// member.
+///
+/// The limit is divided first between the groups of all members, by weight: a group wants what its members
+/// want together, and has the highest weight that one of them reports. Then the slots of each group are
+/// divided between its members, which have equal weights. What is left is divided equally between all
+/// members.
+///
+/// `turn` is the number of the present second. It decides which groups get the remainder, and which members
+/// get that of the last step. Of the members of a group, those get it that were served least recently. O(d
+/// log d) for d pairs of member and group.
 pub(super) fn divide(limit: u32, demands: &BTreeMap<MemberId, Demand<'_>>, turn: usize) -> BTreeMap<MemberId, u32> {
-    let mut groups: BTreeMap<u64, (Claim, Vec<Part>)> = BTreeMap::new();
+    let mut groups: BTreeMap<u64, (Claim, Vec<GroupMember>)> = BTreeMap::new();
     for (member, demand) in demands {
-        for part in demand.groups {
+        for group in demand.groups {
             let none = (Claim { weight: 1, wanted: 0 }, Vec::new());
-            let (claim, members) = groups.entry(part.group).or_insert(none);
-            claim.weight = claim.weight.max(u64::from(part.weight));
-            claim.wanted += u64::from(part.wanted);
-            members.push(Part { served: demand.served, member: *member, wanted: u64::from(part.wanted) });
+            let (claim, members) = groups.entry(group.group).or_insert(none);
+            claim.weight = claim.weight.max(u64::from(group.weight));
+            claim.wanted += u64::from(group.wanted);
+            members.push(GroupMember { served: demand.served, member: *member, wanted: u64::from(group.wanted) });
         }
     }
     let mut shares: BTreeMap<MemberId, u64> = demands.keys().map(|member| (*member, 0)).collect();
     let claims: Vec<Claim> = groups.values().map(|(claim, _)| *claim).collect();
-    let parts = max_min(u64::from(limit), &claims, turn);
-    let left = u64::from(limit) - parts.iter().sum::<u64>();
-    for ((_, mut members), part) in groups.into_values().zip(parts) {
-        members.sort_by_key(|part| (part.served, part.member));
-        let claims: Vec<Claim> = members.iter().map(|part| Claim { weight: 1, wanted: part.wanted }).collect();
-        for (Part { member, .. }, slots) in members.into_iter().zip(max_min(part, &claims, 0)) {
+    let by_group = max_min(u64::from(limit), &claims, turn);
+    let left = u64::from(limit) - by_group.iter().sum::<u64>();
+    for ((_, mut members), slots) in groups.into_values().zip(by_group) {
+        members.sort_by_key(|of_group| (of_group.served, of_group.member));
+        let claims = members.iter().map(|of_group| Claim { weight: 1, wanted: of_group.wanted });
+        let by_member = max_min(slots, &claims.collect::<Vec<_>>(), 0);
+        for (GroupMember { member, .. }, slots) in members.into_iter().zip(by_member) {
             *shares.entry(member).or_default() += slots;
         }
     }

@@ -1,4 +1,4 @@
-//! A member: one process that starts calls within its share.
+//! A member: one process that starts calls within its share. The [parent module](super) defines the terms.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -13,27 +13,27 @@ use crate::limit::{CallReport, LimitAlgorithm};
 use crate::portable_hasher::PortableHasher;
 use crate::time::{Duration, Instant, Monotonic};
 
-/// The most groups that a report names, besides the group of all others.
+/// The most groups that a report names. The others count as one group more.
 const GROUPS: usize = 32;
 
-/// The most ended calls that a report repeats. Older ones still count as ended.
+/// The most ended calls that a report repeats. Older ones still count as ended, but their outcome is lost.
 const ENDS: usize = 1_024;
 
-/// What the host of a member does.
+/// What the host of a member does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberEffect {
     /// Write this report. Replaces a report that was not yet written.
     Report(Report),
-    /// Read the newest decision.
+    /// Read the newest decision, and pass it to [`Member::on_decision`].
     ReadDecision,
-    /// Try to take the lead.
+    /// Try to take the lead, and pass the term in the answer to [`Member::on_lead`].
     TakeLead(TakeLead),
 }
 
 /// One process that shares a limit. See the [module documentation](super).
 ///
-/// As a [`LimitAlgorithm`], it is the limit of the process: its share, while its lease is valid.
+/// As a [`LimitAlgorithm`], it is the limit of the process: [`Member::room`].
 #[derive(Debug)]
 pub struct Member {
     id: MemberId,
@@ -42,27 +42,36 @@ pub struct Member {
     time: Monotonic,
     /// The limit of this process on its own. It learns from all calls, and applies only after a loss.
     own: Box<dyn LimitAlgorithm>,
+    /// The maximum that request admission sets.
     max: u32,
 
     /// The highest version adopted.
     version: u64,
+    /// The share in that decision.
     share: u32,
+    /// The lease has lapsed from this instant on.
     lease_until: Instant,
     paused_until: Instant,
-    /// The equal part of the last limit.
+    /// The equal part of the limit in that decision, for [`OnLoss::Share`].
     part: u32,
-    /// From this instant on, the store counts as lost.
+    /// From this instant on, the others count as lost, and [`OnLoss`] applies.
     lost_at: Instant,
 
+    /// The number of the latest report.
     seq: u64,
-    /// Reports that a decision may acknowledge: number, time of sending, ended calls in it.
+    /// The reports that a decision may acknowledge, oldest first: number, time of sending, ended calls in it.
+    /// Those older than a TTL give no lease and are dropped.
     sent: VecDeque<(u64, Instant, u64)>,
     /// The calls in flight by grant, with the version under which they started.
     calls: BTreeMap<u64, u64>,
+    /// The number of calls started so far.
     started: u64,
+    /// The number of calls ended so far.
     ended: u64,
+    /// The last of the ended calls: those that no decision has acknowledged.
     ends: VecDeque<EndedCall>,
-    /// The numbers of the refused calls, counted as in `ended`, whose slots are frozen.
+    /// The refused calls whose slots are frozen. The number of a call is that of the calls that ended before
+    /// it.
     frozen: VecDeque<u64>,
     groups: Vec<Group>,
     leaves: bool,
@@ -73,16 +82,20 @@ pub struct Member {
     newest: (Term, u64),
     /// The present term as far as it is known.
     term: Term,
+    /// The term of the latest request for the lead, unless it has succeeded.
     requested: Option<Term>,
+    /// When the member takes the lead, unless it reads a new decision before.
     takes_lead_at: Instant,
     effects: VecDeque<MemberEffect>,
 }
 
 /// Commands.
 impl Member {
-    /// Creates a member. `own` is the limit of the process without others, for [`OnLoss`]. `seed` must be
-    /// random: it gives the nonces of terms and the time until it takes the lead. Returns an error if a
-    /// setting is out of range.
+    /// Creates a member. It has no share until it adopts its first decision.
+    ///
+    /// `own` is the limit of the process without others, for [`OnLoss`]. `seed` must be random and different
+    /// in each process: it gives the nonces of terms and the random part of the time until the member takes
+    /// the lead. Returns an error if a setting is out of range.
     pub fn new(
         now: Instant,
         id: MemberId,
@@ -119,7 +132,7 @@ impl Member {
             newest: (Term::default(), 0),
             term: Term::default(),
             requested: None,
-            // The first process takes the lead at once. Any other is told the present term.
+            // The first process takes the lead at once. Any other gets the present term as the answer.
             takes_lead_at: now,
             effects: VecDeque::new(),
             config,
@@ -127,6 +140,7 @@ impl Member {
     }
 
     /// Handles the timeout: reports, reads the newest decision, and takes the lead if decisions have stopped.
+    /// An early call has no effect. O(groups + ends of calls not acknowledged).
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.time.observe(now);
         if now >= self.next_beat {
@@ -142,7 +156,8 @@ impl Member {
         }
     }
 
-    /// Handles a decision, which may be old or repeated. Returns whether the member adopted it.
+    /// Handles a decision, which may be old or repeated. Returns whether the member adopted it, which it does
+    /// if the version is higher than that of all before. O(members).
     pub fn on_decision(&mut self, now: Instant, decision: &Decision) -> bool {
         let now = self.time.observe(now);
         if self.newest != (decision.term, decision.version) {
@@ -162,7 +177,7 @@ impl Member {
         self.part = equal_part(decision, self.id);
         let given = decision.shares.get(&self.id);
         self.share = given.map_or(0, |given| given.share);
-        // A report that is not known is too old for a lease.
+        // A report that is not in `sent` is too old for a lease.
         let seen = given.and_then(|given| self.sent.iter().find(|(seq, ..)| *seq == given.seen_seq).copied());
         self.lease_until = seen.map_or(Instant::ZERO, |(_, sent, _)| sent + self.config.ttl);
         if let Some((seq, _, ended)) = seen {
@@ -174,15 +189,16 @@ impl Member {
         true
     }
 
-    /// Handles the store's answer to a request for the lead: the present term. Returns whether it is that of
-    /// the request: then this process is the leader.
+    /// Handles the present term, which is the store's answer to a request for the lead. Returns whether it is
+    /// that of the latest request. This process is then the leader, and the host creates a
+    /// [`Coordinator`](super::Coordinator).
     pub fn on_lead(&mut self, term: Term) -> bool {
         self.term = term;
         self.requested.take_if(|requested| *requested == term).is_some()
     }
 
-    /// Sets the demand: for each group, the calls in flight or waiting. The groups beyond the 32 largest
-    /// count as one.
+    /// Sets the demand: for each group, the calls in flight or waiting. `groups` contains each group at most
+    /// once. The groups beyond the 32 largest count as one. O(n log n) for n groups.
     pub fn set_demand(&mut self, groups: &[Group]) {
         self.groups = groups.to_vec();
         self.groups.sort_by_key(|group| (core::cmp::Reverse(group.wanted), group.group));
@@ -195,7 +211,7 @@ impl Member {
     }
 
     /// Leaves: no more calls start, and the others get the share. The host drives the member on until its
-    /// calls have ended, then for one more beat.
+    /// calls have ended, and then for one more beat, so that its last report is written.
     pub fn leave(&mut self, now: Instant) {
         let now = self.time.observe(now);
         self.leaves = true;
@@ -210,21 +226,32 @@ impl Member {
         self.effects.pop_front()
     }
 
-    /// Returns when to call [`Member::handle_timeout`].
+    /// Returns when to call [`Member::handle_timeout`]. It is never `None`.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         Some(if self.leaves { self.next_beat } else { self.next_beat.min(self.takes_lead_at) })
     }
 
     /// Returns whether a call that was granted may be sent now. A host calls this just before the first byte,
-    /// because the process may have been paused since the grant.
+    /// because the process may have been suspended since the grant.
+    ///
+    /// It is `true` while the lease is valid, and otherwise if the calls in flight, this one included, are
+    /// within [`Member::room`]. If it is `false`, the host ends the call as
+    /// [`Outcome::LocalCancelled`].
     #[must_use]
     pub fn may_send(&self, now: Instant) -> bool {
         let now = self.time.peek(now);
         now < self.lease_until || self.calls.len() as u64 <= u64::from(self.room(now))
     }
 
-    /// Returns how many calls may be in flight at `now`.
+    /// Returns how many calls may be in flight at `now`, at most the maximum of request admission.
+    ///
+    /// | state of the member | calls |
+    /// | --- | --- |
+    /// | its lease is valid | the share, less the frozen slots |
+    /// | its lease has lapsed, and a TTL has not passed since it adopted a decision | none |
+    /// | a TTL has passed as well | by [`OnLoss`] |
+    /// | it leaves | none |
     #[must_use]
     pub fn room(&self, now: Instant) -> u32 {
         let now = self.time.peek(now);
@@ -244,13 +271,13 @@ impl Member {
         }
     }
 
-    /// Returns the calls in flight.
+    /// Returns the number of calls in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.calls.len()
     }
 
-    /// Returns the highest version adopted.
+    /// Returns the highest version adopted, or 0 if there is none.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -258,6 +285,7 @@ impl Member {
 }
 
 impl Member {
+    /// Makes the next report.
     fn report(&mut self, now: Instant) {
         self.seq += 1;
         while self.sent.front().is_some_and(|(_, sent, _)| now - *sent > self.config.ttl) {
@@ -279,13 +307,15 @@ impl Member {
         }));
     }
 
-    /// Waits for the next decision from `now` on.
+    /// Restarts the time after which the member takes the lead.
     fn await_decision(&mut self, now: Instant) {
+        // The random number is a fraction of 2^53.
         let jitter = u128::from(self.config.takeover_jitter.as_nanos()) * u128::from(self.random(2));
         self.takes_lead_at = now + self.config.takeover_after + Duration::from_nanos((jitter >> 53) as u64);
     }
 
-    /// Returns a number below 2^53 that is random for each time and purpose.
+    /// Returns a number below 2^53 that is random for each instant and `purpose`: 1 for a nonce, 2 for a
+    /// time. It is a hash of these and the seed, so that a recorded run can be replayed.
     fn random(&self, purpose: u64) -> u64 {
         let mut hasher = PortableHasher::default();
         for word in [self.seed, self.id.0, self.time.latest().as_nanos(), purpose] {
@@ -317,7 +347,8 @@ impl LimitAlgorithm for Member {
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
         let now = self.time.observe(now);
         self.own.on_grant(now, grant, in_flight);
-        // A call without a lease says nothing about the shared limit.
+        // A call without a lease gives no information about the shared limit. Version 0 puts it before the
+        // last cut.
         let version = if now < self.lease_until { self.version } else { 0 };
         self.calls.insert(grant, version);
         self.started += 1;
@@ -351,7 +382,10 @@ impl LimitAlgorithm for Member {
         self.own.on_pause(now, until);
     }
 
-    /// Request admission never uses a limit of 0, so a share of 0 opens at the next beat, again and again.
+    /// Returns when the next call may start, if not now.
+    ///
+    /// Request admission uses a limit of at least 1, so a room of 0 does not block calls by itself. This
+    /// instant does: it is then the next beat, and moves on with each beat.
     fn opens_at(&self, now: Instant) -> Option<Instant> {
         if self.room(now) == 0 {
             return Some(self.next_beat.max(now + self.config.fast_beat));
@@ -366,7 +400,8 @@ impl LimitAlgorithm for Member {
     }
 }
 
-/// Returns the part of the limit that a member has after a loss. The parts of all members add up to the
+/// Returns the equal part of the limit that a member has after a loss, or 0 if the decision does not contain
+/// it. The remainder goes to the members with the lowest ids, so the parts of all members add up to the
 /// limit.
 fn equal_part(decision: &Decision, id: MemberId) -> u32 {
     let Some(place) = decision.shares.keys().position(|member| *member == id) else { return 0 };
@@ -375,6 +410,7 @@ fn equal_part(decision: &Decision, id: MemberId) -> u32 {
     decision.limit / members + u32::from(is_among_first)
 }
 
+/// Returns a span in milliseconds, rounded down.
 fn millis(span: Duration) -> u32 {
     u32::try_from(span.as_nanos() / 1_000_000).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The messages between members, the leader and the store.
+//! The messages between members, the leader and the store. The [parent module](super) defines the terms.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,9 +10,9 @@ use crate::call::Outcome;
 /// cannot exhaust the numbers.
 pub(super) const MAX_NUMBER: u64 = 1 << 53;
 
-/// Names one process. A process draws a new one at random each time it starts.
+/// The id of one member: a number that its process draws at random each time it starts.
 ///
-/// A number of at most 2^53, so that every JSON reader keeps it exactly.
+/// It is at most 2^53, so that every JSON reader keeps it exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -24,14 +24,15 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// One leadership. Two terms with the same epoch can exist only if the store has lost writes. Their nonces
-/// differ.
+/// One leadership: the time from one [`TakeLead`] that succeeds to the next.
+///
+/// Two terms with the same epoch can exist only if the store has lost writes. Their nonces differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Term {
-    /// One more than the epoch before.
+    /// One more than the epoch of the term that it replaced.
     pub epoch: u64,
-    /// A number drawn at random by the leader, at most 2^53.
+    /// A number drawn at random by the leader, below 2^53.
     pub nonce: u64,
 }
 
@@ -39,10 +40,11 @@ pub struct Term {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Group {
-    /// The group's name as a number that is the same in every process, such as a hash. 0 is the group of all
-    /// groups beyond the largest.
+    /// The group's name as a number that is the same in every process, such as a hash. 0 stands for all
+    /// groups that the report does not name, because it has room only for the largest.
     pub group: u64,
-    /// Its weight; 0 counts as 1.
+    /// Its weight in the division of the limit. 0 counts as 1. If members report different weights, the
+    /// highest counts.
     pub weight: u32,
     /// Its calls in flight or waiting.
     pub wanted: u32,
@@ -54,12 +56,12 @@ pub struct Group {
 pub struct EndedCall {
     /// How the call ended.
     pub outcome: Outcome,
-    /// The time from its start to its end, in milliseconds.
+    /// The time from its start to its end, in milliseconds, rounded down.
     pub latency_ms: u32,
     /// The version that the member had adopted when the call started. 0 for a call that started without a
     /// lease.
     pub version: u64,
-    /// The provider's Retry-After, in milliseconds.
+    /// The provider's Retry-After, in milliseconds, rounded down. `None` if there was none.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub retry_after_ms: Option<u32>,
 }
@@ -74,23 +76,24 @@ pub struct Report {
     pub seq: u64,
     /// The highest version that the member has adopted, or 0.
     pub version: u64,
-    /// The share that it uses: that of the version, or 0 without a lease. After the store lost writes, the
-    /// leader may not know the version.
+    /// The share that it uses: that of the version, or 0 without a lease. The leader needs it if the store
+    /// has lost writes, because it then may not know the version.
     pub share: u32,
-    /// The calls started so far.
+    /// The number of calls started since the process started.
     pub started: u64,
-    /// The calls ended so far.
+    /// The number of calls ended since the process started.
     pub ended: u64,
-    /// The last of the ended calls, in order: those that no decision has acknowledged.
+    /// The last of the ended calls, in order of their ends: those that no decision has acknowledged, at most
+    /// 1024.
     pub ends: Vec<EndedCall>,
-    /// The demand. At most 32 groups and the group 0.
+    /// The demand: at most 32 groups and the group 0, each at most once.
     pub groups: Vec<Group>,
     /// Whether the member stops and starts no more calls.
     pub leaves: bool,
 }
 
 impl Report {
-    /// Returns the calls in flight.
+    /// Returns the number of calls in flight.
     pub(super) fn in_flight(&self) -> u32 {
         u32::try_from(self.started.saturating_sub(self.ended)).unwrap_or(u32::MAX)
     }
@@ -102,11 +105,12 @@ impl Report {
 pub struct MemberShare {
     /// How many calls the member may have in flight.
     pub share: u32,
-    /// The newest report of the member that the leader has processed.
+    /// The number of the newest report of the member that the leader has processed, which the decision
+    /// acknowledges.
     pub seen_seq: u64,
 }
 
-/// The state that the leader gives to all members.
+/// The state that the leader gives to all members. Each decision replaces the ones before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Decision {
@@ -114,13 +118,15 @@ pub struct Decision {
     pub term: Term,
     /// The number of the decision. It rises with each decision, also from one leader to the next.
     pub version: u64,
-    /// The limit over all members.
+    /// The limit over all members, at least 1.
     pub limit: u32,
-    /// How long no call may start, from the arrival of the decision.
+    /// How long no call may start, in milliseconds from the arrival of the decision. 0 is no pause.
     pub pause_ms: u32,
-    /// The time to the next report of a member.
+    /// The time from one report of a member to the next, in milliseconds. A member uses a value between
+    /// [`ShareConfig::fast_beat`](super::ShareConfig::fast_beat) and
+    /// [`ShareConfig::beat`](super::ShareConfig::beat) in any case.
     pub beat_ms: u32,
-    /// The shares.
+    /// The share of each member that the leader knows. Others have none.
     pub shares: BTreeMap<MemberId, MemberShare>,
 }
 
@@ -128,13 +134,14 @@ pub struct Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KnownMember {
-    /// The newest report that the leader has processed.
+    /// The number of the newest report that the leader has processed.
     pub seq: u64,
-    /// The ended calls in it.
+    /// The number of ended calls in this report.
     pub ended: u64,
-    /// The calls in flight in it.
+    /// The number of calls in flight in this report.
     pub in_flight: u32,
-    /// The highest of its calls in flight and of the shares that it has or may still adopt.
+    /// What the member occupies: the highest of its calls in flight and of the shares that it has or may
+    /// still adopt.
     pub occupied: u32,
 }
 
@@ -146,9 +153,10 @@ pub struct Snapshot {
     pub version: u64,
     /// The learned limit.
     pub limit: u32,
-    /// The version of the decision that followed the last cut of the limit, or 0.
+    /// The version of the first decision after the last cut of the limit, or 0 if there was none. Calls that
+    /// started under a lower version do not cut the limit again.
     pub cut_version: u64,
-    /// The members.
+    /// The members that the leader knows.
     pub members: BTreeMap<MemberId, KnownMember>,
 }
 
@@ -166,7 +174,8 @@ pub struct Decide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Decided {
-    /// The present term. The decision was rejected if it is another one.
+    /// The present term. If it is not that of the decision, the decision was rejected, and its leader has
+    /// been replaced.
     pub term: Term,
 }
 
@@ -184,7 +193,7 @@ pub struct TakeLead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lead {
-    /// The present term: that of the request if the request succeeded, now or earlier.
+    /// The present term. It is that of the request if the request succeeded, now or when it was sent before.
     pub term: Term,
     /// The last snapshot, if there is one.
     pub snapshot: Option<Snapshot>,

@@ -10,11 +10,21 @@
 //!   Member ---- TakeLead: if the decisions stop -----------------> Store
 //! ```
 //!
+//! # Terms
+//!
+//! - The *limit* is the number of calls that all members together may have in flight at the provider. A
+//!   *slot* is one of them, and a *share* is the number of slots of one member.
+//! - A *group* is a tenant: a fairness group of request admission, by a name that all processes know. Its
+//!   *demand* at a member is the number of its calls in flight or waiting there.
+//! - A decision *acknowledges* a report if it contains the number of the report as `seen_seq`.
+//! - A *pause* is a time in which no call may start, for example until a Retry-After has passed.
+//! - A *cut* is a fall of the limit because of a refusal (429).
+//!
 //! # The cycle
 //!
 //! Each *beat* (100 ms), a member writes its report and reads the newest decision, and the leader reads the
-//! reports and writes a decision. For one second after a pause, or after the limit moves by more than one,
-//! the beat is 20 ms.
+//! reports and writes a decision. For one second after a pause begins, or after the limit moves by more than
+//! one, the beat is 20 ms. These and the following times are the defaults of [`ShareConfig`].
 //!
 //! Every message can be lost, delayed, repeated or reordered. A [`Report`] is cumulative: it repeats the ends
 //! of calls until a decision acknowledges them, and counts them, so that none is processed twice. The store
@@ -22,16 +32,24 @@
 //! *version* higher than all before. A member adopts only a decision with a higher version than the one it
 //! has.
 //!
+//! A call costs a member O(log(calls in flight)) and no message. A report contains at most 33 groups and the
+//! ends of 1024 calls. A decision contains a share for each member, and costs the leader O(d log d) for d
+//! pairs of member and group, plus O(1) for each call that ended.
+//!
 //! # Leases without a common clock
 //!
-//! A share is leased. The lease runs for the time to live (TTL, 5 s) from the moment at which the member sent
-//! the report that the decision acknowledges, by the clock of the member. The leader reclaims the share
-//! TTL x 1.01 after it received that report, by its own clock. The member always stops first if the rates of
-//! the two clocks differ by less than one percent. The clock must count the time in which a machine is
-//! suspended. A host checks [`Member::may_send`] just before the first byte of a call.
+//! A share is leased (C. Gray, D. Cheriton, "Leases: An Efficient Fault-Tolerant Mechanism for Distributed
+//! File Cache Consistency", 1989). The lease runs for the time to live (TTL, 5 s) from the moment at which
+//! the member sent the report that the decision acknowledges, by the clock of the member. The leader reclaims
+//! the share TTL x 1.01 after it received that report, by its own clock. The member always stops first if the
+//! rates of the two clocks differ by less than one percent. The clock must count the time in which a machine
+//! is suspended. A host checks [`Member::may_send`] just before the first byte of a call.
 //!
-//! After a lease has lapsed, [`OnLoss`] decides what the member does. The leader returns its idle slots at
-//! once. It reserves its last reported calls for longer: `min(call timeout, max(TTL, 2 x p95 latency))`.
+//! A member whose lease has lapsed starts no call. If it has adopted no decision for a TTL either, [`OnLoss`]
+//! decides what it does. When the leader reclaims the share, the
+//! idle slots are free at once. The slots of the calls that the member reported last are reserved for longer:
+//! `min(call timeout, max(TTL, 2 x p95))`, where p95 is the 95th percentile of the latest latencies of all
+//! members.
 //!
 //! # Shares
 //!
@@ -42,54 +60,74 @@
 //!   share of m + sum of max(occupied, share) of the other members <= limit
 //! ```
 //!
-//! So the calls in flight exceed no limit, whichever decisions arrive. Calls above a lowered share occupy
-//! room until they end. Within that bound, the limit is divided by weighted max-min fairness: first between
-//! the groups (tenants) of all members, then, for each group, between its members. What no member needs is
-//! divided equally, so that a burst finds free slots. Slots that cannot be divided rotate each second.
+//! and is 0 if there is no room. So the calls in flight do not exceed the limit, whichever decisions arrive,
+//! apart from the exemptions below. Calls that started before the limit fell can exceed the new one. They
+//! occupy room until they end.
+//!
+//! Within that bound, the limit is divided by weighted max-min fairness: each gets what it wants if that is
+//! little, and the others divide the rest by weight. This is done first between the groups of all members,
+//! then, for each group, between its members. What no member needs is divided equally, so that a burst finds
+//! free slots. Slots that cannot be divided evenly go to other members each second.
 //!
 //! # Refusals
 //!
 //! The leader gives the ends of calls to one [limit algorithm](crate::limit), in the same controller that a
-//! single process uses. Calls are compared with a cut by the version under which they started. A version is
-//! new for every member, also for one whose share is unchanged: otherwise refusals of such a member would
-//! count as part of an old cascade, and the limit would never come down.
+//! single process uses. If the algorithm cuts the limit, other calls that were in flight at that time are
+//! often refused as well. They belong to the same *cascade*, and must not cut the limit again. The leader
+//! cannot see from the order of the reports which calls these are, because members report starts late. It
+//! sees it from the version under which a call started: calls of the cascade have a lower version than the
+//! first decision after the cut.
 //!
-//! A slot whose call was refused is *frozen* at its member until a decision acknowledges the refusal.
+//! That is why a version is new for every member, also for one whose share is unchanged. Otherwise all later
+//! refusals of such a member would count as part of the old cascade, and the limit would never come down.
+//!
+//! A slot whose call was refused is *frozen* at its member, which starts no call in it until a decision
+//! acknowledges a report of the refusal.
 //!
 //! # Leadership
 //!
-//! A member that sees no new decision for 1.5 s plus a random time, by its own clock, takes the lead: it
-//! replaces the [`Term`] in the store if it is still the one that the member knows. The store accepts
-//! decisions of the present term only, so an old leader is fenced off. With each decision, the store keeps a
-//! [`Snapshot`], which contains ages, never instants, and here they are all zero: a successor assumes that
-//! every member was just heard. It keeps the learned limit and every share. It raises no share until every
-//! member of the snapshot has adopted a decision of it, or for TTL x 1.01, because the store may have lost
-//! its last writes.
+//! A leadership is a [`Term`]. A member that sees no new decision for 1.5 s plus a random time, by its own
+//! clock, takes the lead: it replaces the term in the store if it is still the one that the member knows. The
+//! store accepts decisions of the present term only, so those of an old leader have no effect.
+//!
+//! With each decision, the store keeps a [`Snapshot`] for the next leader, which keeps the learned limit and
+//! every share. The snapshot contains no instants, because no other process can read them: the new leader
+//! assumes that it has just received a report of every member. It raises no share until every member has
+//! adopted a decision of it, or until TTL x 1.01 has passed and all older leases have lapsed. The reason is
+//! that the store may have lost the last decisions, and the new leader does not know their shares. If a
+//! report shows that this has happened, no share rises for TTL x 1.01 from then on.
 //!
 //! # Faults
 //!
 //! | fault | effect |
 //! | --- | --- |
-//! | member killed | its idle slots return after TTL x 1.01, its calls after the time above |
+//! | member killed | its idle slots are free after TTL x 1.01, those of its calls after the reservation |
 //! | leader killed | shares stay valid, and the limit stays until another member takes the lead |
-//! | store gone for less than the TTL | none |
-//! | store gone for longer | [`OnLoss`] |
+//! | store unreachable for less than the TTL | none |
+//! | store unreachable for longer | [`OnLoss`] |
 //! | store flushed, or its last writes lost | the leader writes its state again with the next decision |
-//! | process paused for longer than the TTL | no call starts on the lapsed lease |
+//! | process suspended for longer than the TTL | no call starts on the lapsed lease |
 //!
 //! # When more calls than the limit are in flight
+//!
+//! There are four exemptions, each with a bound on the calls beyond the limit. The tests check that there is
+//! no other.
 //!
 //! | exemption | what exceeds the limit | bound |
 //! | --- | --- | --- |
 //! | E1 | calls started under [`OnLoss::Alone`] | the member's own limit |
-//! | E2 | calls started under [`OnLoss::Share`] | the member's part of the last limit |
-//! | E3 | the store lost decisions, and the leader that made them | the limit once more |
-//! | E4 | calls at a cut-off member: not in its last report, or longer than the reservation | their number |
+//! | E2 | calls started under [`OnLoss::Share`] | the member's equal part of the last limit |
+//! | E3 | calls under decisions that the store has lost together with their leader | the limit once more |
+//! | E4 | calls at an unreachable member that its last report lacks, or that outlast the reservation | their number |
 //!
 //! # What a host does
 //!
 //! Both machines are driven as all others: give one command, drain `poll_effect`, arm one timer for
-//! `poll_timeout`. No call needs an answer: after a lost one, the next beat tries again.
+//! `poll_timeout`. A failed store call is ignored: the next beat tries again.
+//!
+//! The member is the [limit algorithm](crate::limit::LimitAlgorithm) of the shared resource in its process:
+//! request admission calls it for each call. The host also calls [`Member::set_demand`] when the demand
+//! changes.
 //!
 //! | effect | what the host does |
 //! | --- | --- |
@@ -99,10 +137,19 @@
 //! | [`CoordinatorEffect::ReadReports`] | [`Store::reports_since`], then [`Coordinator::on_reports`] |
 //! | [`CoordinatorEffect::Decide`] | [`Store::decide`], then [`Coordinator::on_decided`] |
 //!
-//! If [`Member::on_lead`] returns `true`, the host creates a [`Coordinator`]. If [`Coordinator::on_decided`]
-//! returns `false`, it drops the coordinator.
+//! If [`Member::on_lead`] returns `true`, the host creates a [`Coordinator`] with [`Coordinator::take_over`].
+//! If [`Coordinator::on_decided`] returns `false`, it drops the coordinator.
 //!
-//! Rate budgets, pace and health are not shared: each process has its own.
+//! Rate [budgets](crate::budget), the spacing of calls in time and provider health are not shared: each
+//! process has its own.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | `config` | the settings |
+//! | `message` | the messages, and what the store keeps |
+//! | `store` | the store: what each of its five steps does |
+//! | `member`, `coordinator` | the two machines |
+//! | `fairness` | the division of a limit |
 
 mod config;
 mod coordinator;

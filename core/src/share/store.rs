@@ -1,4 +1,5 @@
-//! The store: mailbox, fence and snapshot.
+//! The store: what all processes can reach. It passes on messages, accepts decisions of one leader at a time,
+//! and keeps the snapshot for the next leader.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,39 +9,46 @@ use super::message::{Decide, Decided, Decision, Lead, MemberId, Report, Snapshot
 /// The reports that [`Store::reports_since`] returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
-    /// The newest report of each member that wrote one after `since`.
+    /// The newest report of each member that wrote one after the position `since`, in any order.
     pub reports: Vec<Report>,
-    /// The position to read from the next time.
+    /// The position to read from the next time. A store counts the reports that it keeps as positions, from
+    /// 1.
     pub next: u64,
 }
 
-/// What every process can reach: it keeps the newest report of each member, the newest decision, the term and
-/// a snapshot.
+/// What every process can reach: it keeps the newest report of each member, the newest decision, the present
+/// term and a snapshot.
 ///
-/// Each method is one atomic step. A step whose answer is lost may have run; repeating it is harmless. A
-/// store over a network does the same steps in its own way, also asynchronously: the machines call no method.
+/// Each method is one atomic step. A step whose answer is lost may have run; repeating it is harmless. The
+/// methods return no errors, because a failed step is ignored and the next beat tries again. The machines
+/// call no method, so a host with a store over a network can do the same steps in its own way, also
+/// asynchronously.
 pub trait Store {
-    /// Keeps `report` unless it has a newer one of the same member. Drops the report of a member that leaves
-    /// with [`Store::decide`].
+    /// Keeps `report`, unless the store has this or a newer one of the same member. [`Store::decide`] drops
+    /// the reports of members that are gone.
     fn report(&mut self, report: Report);
 
     /// Returns the reports written since the position `since`, which is 0 at first. A store that has lost
     /// writes returns all its reports.
     fn reports_since(&mut self, since: u64) -> Reports;
 
-    /// Keeps the decision and its snapshot if the term is the present one, or if there is none, and if the
-    /// version is higher than the present one. Drops the reports of members that the snapshot does not
-    /// contain, up to the position `read`, up to which the leader has read.
+    /// Keeps the decision and its snapshot if its term is the present one and its version is higher than that
+    /// of the newest decision. A store without a term takes that of the decision. Returns the present term.
+    ///
+    /// If the decision is kept, drops the reports of members that the snapshot does not contain, up to the
+    /// position `read`: the leader has processed those, and has dropped the members.
     fn decide(&mut self, decide: Decide, read: u64) -> Decided;
 
-    /// Replaces the term if the present one is the expected one, or if there is none.
+    /// Replaces the present term if it is the expected one, or if there is none. Returns the present term and
+    /// the snapshot.
     fn take_lead(&mut self, request: TakeLead) -> Lead;
 
-    /// Returns the newest decision if its term or version differs from the given ones.
+    /// Returns the newest decision if its term or version differs from the given ones, which are those of the
+    /// last decision that the caller read.
     fn decisions_since(&mut self, term: Term, version: u64) -> Option<Decision>;
 }
 
-/// A store in memory, for one process and for tests. A clone is a backup.
+/// A store in memory, for one process and for tests. A clone is a copy of its state, as of a backup.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     term: Option<Term>,
@@ -48,6 +56,7 @@ pub struct MemoryStore {
     snapshot: Option<Snapshot>,
     /// The newest report of each member, with its position.
     reports: BTreeMap<MemberId, (u64, Report)>,
+    /// The position of the latest report.
     position: u64,
 }
 

@@ -1,13 +1,13 @@
-//! The admitted row groups, ascending by number.
+//! The active row groups, ascending by number.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use super::group::RowGroup;
 
-/// The admitted row groups in a sorted queue.
+/// The active row groups in a sorted queue.
 ///
-/// Row groups are admitted in ascending order, and end in about that order. A lookup costs O(log admitted). A
+/// Row groups are admitted in ascending order, and end in about that order. A lookup costs O(log active). A
 /// removal moves one pointer for each row group between it and the nearer end.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveRowGroups(VecDeque<Box<RowGroup>>);

@@ -10,8 +10,9 @@ use crate::pipeline::plan::ColumnId;
 pub(crate) struct StateCounts {
     /// By column: tasks in the dispatcher's queue.
     queued: Vec<u32>,
-    /// By column: tasks that failed and wait to be retried.
+    /// By column: deferred and delayed tasks, which failed and wait to be retried.
     retrying: Vec<u32>,
+    /// The delayed tasks of all columns.
     delayed: usize,
 }
 

@@ -1,20 +1,23 @@
 //! The state of each task of one row group: which tasks are ready, done or dropped.
 //!
-//! Every task has a counter of its incomplete upstreams. It is ready when the counter is zero. For a cell, an
-//! upstream cell counts in its own row, and an upstream for the whole group counts in all rows. A task for
-//! the whole group waits for each upstream column as a whole: a cell column is complete when each of its rows
-//! is done or dropped.
+//! A task is a *cell*, which is one row of a cell column, or a *whole-group* task, which is any other column.
+//! Its *upstreams* are the columns that its column needs, its *downstreams* those that need it.
+//!
+//! Every task has a counter of its incomplete upstreams. It is ready when the counter is zero, as in Kahn's
+//! algorithm (A. B. Kahn, "Topological sorting of large networks", 1962). For a cell, an upstream cell counts
+//! in its own row, and a whole-group upstream counts in all rows. A whole-group task waits for each upstream
+//! column as a whole: a cell column is complete when each of its rows is done or dropped.
 //!
 //! ```text
-//! open         = tasks neither done nor dropped
-//! row_open[r]  = cell tasks of row r that are not done
-//! column_open  = rows of a cell column that are neither done nor dropped
-//! complete     = live rows r with row_open[r] = 0, once all whole-group tasks are done
+//! open            = tasks neither done nor dropped
+//! row_open[r]     = cells of row r that are not done; DROPPED if r is not live
+//! column_open[c]  = rows of cell column c that are neither done nor dropped
+//! complete        = live rows r with row_open[r] = 0, once all whole-group tasks are done
 //! ```
 //!
-//! Completing a cell costs O(out-degree). Completing a whole-group task costs O(out-degree * rows), once per
-//! column. Dropping a row costs O(columns). Each task takes eight bytes, allocated when the row group is
-//! admitted.
+//! Completing a cell costs O(downstreams). Completing a whole-group task costs O(downstreams * rows), once
+//! per column. Dropping a row costs O(columns and their downstreams). Each task takes eight bytes, allocated
+//! when the row group is admitted.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -52,7 +55,8 @@ pub(crate) enum TaskState {
 pub(crate) struct TaskEntry {
     /// The number of attempts so far.
     pub(crate) attempts: u32,
-    pending: u16,
+    /// The number of upstreams that are not complete. The pre-batch hook counts as one more.
+    incomplete_upstreams: u16,
     /// The number of salvage rounds used.
     pub(crate) rounds: u8,
     pub(crate) state: TaskState,
@@ -61,16 +65,21 @@ pub(crate) struct TaskEntry {
 /// The value in `row_open` of a row that was dropped or is not to be computed.
 const DROPPED: u16 = u16::MAX;
 
+/// The tasks of one active row group. See the [module documentation](self) for the counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Frontier {
-    /// The whole-group tasks by rank, then the cells row by row.
+    /// The whole-group tasks by rank, then the cells row by row. The rank of a column is its place among the
+    /// whole-group columns or among the cell columns.
     entries: Vec<TaskEntry>,
     row_open: Vec<u16>,
+    /// By rank of the cell column.
     column_open: Vec<u32>,
+    /// The number of whole-group tasks that are not done.
     whole_open: usize,
     /// The number of seeds that are not done.
     seeds_open: usize,
     open: usize,
+    /// The number of live rows.
     live: u32,
     complete: u32,
 }
@@ -91,7 +100,7 @@ impl Frontier {
         let entry = |column: &ColumnId| TaskEntry {
             attempts: 0,
             // The counter does not overflow: a plan has at most 4096 columns.
-            pending: plan.upstreams(*column).len() as u16 + waits_for_hook(*column),
+            incomplete_upstreams: plan.upstreams(*column).len() as u16 + waits_for_hook(*column),
             rounds: 0,
             state: TaskState::Waiting,
         };
@@ -118,6 +127,7 @@ impl Frontier {
             live: rows,
             complete: 0,
         };
+        // The rows between the parts of `missing`, and those after the last part, are not computed.
         let mut next = 0;
         for part in missing.chain(core::iter::once(rows..rows)) {
             (next..part.start).for_each(|row| frontier.leave_out(plan, row));
@@ -142,7 +152,7 @@ impl Frontier {
         self.open
     }
 
-    /// Returns whether a row is live and every seed is done.
+    /// Returns whether some row is live and every seed is done.
     pub(crate) fn is_seeded(&self) -> bool {
         self.live > 0 && self.seeds_open == 0
     }
@@ -191,7 +201,7 @@ impl Frontier {
     /// Returns whether a task waits for no upstream and is not queued.
     pub(crate) fn is_ready(&self, plan: &Plan, (column, row): LocalKey) -> bool {
         let entry = self.entries[index(plan, column, row)];
-        entry.state == TaskState::Waiting && entry.pending == 0
+        entry.state == TaskState::Waiting && entry.incomplete_upstreams == 0
     }
 
     /// Returns whether a task is done or dropped.
@@ -268,7 +278,8 @@ impl Frontier {
         }
     }
 
-    /// Counts one complete upstream of a task. `skipped` is true if the upstream was skipped.
+    /// Counts one complete upstream of a task, and adds the task to `ready` if it was the last. `skipped` is
+    /// true if the upstream was skipped.
     fn resolve(&mut self, plan: &Plan, task: LocalKey, skipped: bool, ready: &mut Vec<LocalKey>) {
         let entry = self.entry_mut(plan, task);
         if !matches!(entry.state, TaskState::Waiting | TaskState::Skipping) {
@@ -277,9 +288,9 @@ impl Frontier {
         if skipped && plan.skips_with_upstream(task.0) {
             entry.state = TaskState::Skipping;
         }
-        debug_assert!(entry.pending > 0, "an upstream completed twice for {task:?}");
-        entry.pending -= 1;
-        if entry.pending == 0 {
+        debug_assert!(entry.incomplete_upstreams > 0, "an upstream completed twice for {task:?}");
+        entry.incomplete_upstreams -= 1;
+        if entry.incomplete_upstreams == 0 {
             ready.push(task);
         }
     }

@@ -1,4 +1,4 @@
-//! One admitted row group: its tasks, its phase, and its dropped rows.
+//! One active row group: its tasks, its phase, and its dropped rows.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -10,7 +10,7 @@ use crate::pipeline::plan::Plan;
 use crate::pipeline::plan::key::{LocalKey, TaskKey};
 use crate::time::Instant;
 
-/// The phase of an admitted row group.
+/// The phase of an active row group. The [parent module](super) has a diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowGroupPhase {
     /// Some of its tasks are not done.
@@ -26,7 +26,8 @@ pub(crate) enum RowGroupPhase {
 }
 
 impl RowGroupPhase {
-    /// Returns whether a hook or checkpoint of the row group runs in the host, so that a result is due.
+    /// Returns whether a hook or checkpoint of the row group is in progress in the host, so that the host
+    /// reports a result later.
     pub(crate) fn is_handed_out(self) -> bool {
         matches!(self, Self::PreBatch | Self::PostBatch | Self::Saving)
     }
@@ -40,21 +41,24 @@ pub(crate) struct Deferred {
     pub(crate) not_before: Instant,
 }
 
-/// An admitted row group.
+/// An active row group.
 #[derive(Clone, Debug)]
 pub(crate) struct RowGroup {
     span: Span,
     /// The number of rows that this run computes.
     rows_in: u32,
     pub(super) phase: RowGroupPhase,
+    /// Whether all columns except the seeds wait for the pre-batch hook.
     is_gated: bool,
     frontier: Frontier,
     /// The number of tasks in the state [`TaskState::Queued`].
     queued: usize,
+    /// The number of workers that have a task of the row group, also a dropped one.
     workers: usize,
-    /// The deferred tasks in the order they failed. Entries whose task is no longer [`TaskState::Deferred`]
-    /// are skipped.
+    /// The deferred tasks in the order in which they failed. Entries whose task is no longer
+    /// [`TaskState::Deferred`] are skipped.
     deferred: Vec<Deferred>,
+    /// The dropped rows in the order in which they were dropped.
     dropped: Vec<DroppedRow>,
 }
 
@@ -111,7 +115,7 @@ impl RowGroup {
         self.dropped.len() as u32
     }
 
-    /// Returns the number of rows that are neither complete nor dropped.
+    /// Returns the number of rows that are neither complete nor dropped. They are unmade if the run stops.
     pub(crate) fn rows_unmade(&self) -> u32 {
         self.rows_in - self.rows_dropped() - self.frontier.complete_rows()
     }
@@ -131,7 +135,7 @@ impl RowGroup {
 
 /// Changes. Only [`RowGroups`](super::RowGroups) calls these methods, because it counts tasks by state.
 impl RowGroup {
-    /// Creates an admitted row group, in which only the rows in `missing` are computed. Tasks without
+    /// Creates a row group that is admitted, in which only the rows in `missing` are computed. Tasks without
     /// upstreams are added to `ready`. If `is_gated` is true, all tasks except the seeds wait for the
     /// pre-batch hook.
     pub(super) fn admit(

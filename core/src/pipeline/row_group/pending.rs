@@ -4,43 +4,52 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 
-/// The largest number of row groups in a run.
+/// The largest number of row groups in a run. A task's id has 28 bits for the row group.
 pub const MAX_ROW_GROUPS: u32 = 1 << 28;
-/// The largest number of rows in a row group. It is 2^24 - 1, because a task's id uses one value for the
-/// whole row group.
+/// The largest number of rows in a row group. It is 2^24 - 1: a task's id has 24 bits for the row, and uses
+/// one value for the whole row group.
 pub const MAX_ROW_GROUP_SIZE: u32 = (1 << 24) - 1;
-/// The largest number of tasks in a row group. The scheduler uses eight bytes for each task of an admitted
-/// row group.
+/// The largest number of tasks in a row group. The scheduler uses eight bytes for each task of an active row
+/// group, so one row group uses at most 512 MiB.
 pub const MAX_ROW_GROUP_TASKS: u64 = 1 << 26;
 
 /// The number and the rows of a row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
+    /// The number of the row group, from 0.
     pub(crate) row_group: u32,
+    /// The number of its first row in the run, from 0.
     pub(crate) first_row: u64,
+    /// The number of its rows.
     pub(crate) rows: u32,
 }
 
-/// Returns the row groups that contain a row of `rows`, which must not be empty.
+/// Returns the row groups that contain a row of `rows`, which must not be empty. `size` is the number of rows
+/// in a row group.
 pub(crate) fn row_groups_of(rows: &Range<u64>, size: u32) -> RangeInclusive<u32> {
     (rows.start / u64::from(size)) as u32..=((rows.end - 1) / u64::from(size)) as u32
 }
 
-/// The row groups that are not admitted yet: a cursor over all row groups that skips the done ones.
+/// The row groups that are not admitted yet: a cursor over all row groups that skips the *done* ones, which
+/// an earlier run has saved completely.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
+    /// The number of rows of the run.
     rows: u64,
+    /// The number of rows in each row group but the last.
     size: u32,
+    /// The number of row groups of the run.
     total: u32,
+    /// The next row group to admit.
     next: u32,
-    /// Ascending and distinct.
+    /// The done row groups, ascending and distinct.
     done: Vec<u32>,
     /// The number of entries of `done` below `next`.
     done_skipped: usize,
     /// The rows still to compute of row groups that an earlier run has saved in part. The ranges are
     /// ascending and do not touch.
     missing: Vec<Range<u64>>,
-    /// The rows of those row groups that are not to be computed.
+    /// The number of rows of those row groups that are not to be computed.
     excluded_rows: u64,
     /// Whether no further row group may be admitted.
     closed: bool,
@@ -73,6 +82,7 @@ impl Pending {
         self.rows
     }
 
+    /// Returns the number of row groups of the whole run.
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
@@ -94,10 +104,10 @@ impl Pending {
     /// Returns the number of rows that earlier runs have completed or dropped.
     pub(crate) fn done_rows(&self) -> u64 {
         let full = u64::from(self.size) * self.done.len() as u64;
-        let last_missing = u64::from(self.size) * u64::from(self.total) - self.rows;
+        let unused = u64::from(self.size) * u64::from(self.total) - self.rows;
         // Only the last row group can be smaller.
         let is_smaller = self.done.last().is_some_and(|last| last + 1 == self.total);
-        self.excluded_rows + if is_smaller { full - last_missing } else { full }
+        self.excluded_rows + if is_smaller { full - unused } else { full }
     }
 
     /// Returns the rows to compute of a row group, counted from 0 within it. The ranges are ascending, do not
@@ -107,6 +117,7 @@ impl Pending {
         let from = self.missing.partition_point(|rows| rows.end <= first);
         let parts = self.missing[from..].iter().take_while(move |rows| rows.start < end);
         let parts = parts.map(move |rows| (rows.start.max(first) - first) as u32..(rows.end.min(end) - first) as u32);
+        // All rows are missing in a row group of which an earlier run has saved nothing.
         let is_whole = self.missing.get(from).is_none_or(|rows| rows.start >= end);
         parts.chain(is_whole.then_some(0..span.rows))
     }

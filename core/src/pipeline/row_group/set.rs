@@ -1,4 +1,4 @@
-//! The row groups of a run: the pending ones, the admitted ones, and the target number of admitted ones.
+//! The row groups of a run: the pending ones, the active ones, and the target number of active ones.
 
 use alloc::vec::Vec;
 
@@ -23,7 +23,7 @@ pub(crate) struct RowGroups {
     active: ActiveRowGroups,
     target: RowGroupTarget,
     counts: StateCounts,
-    /// The number of rows of the active row groups.
+    /// The number of rows of the active row groups, also of rows that are complete or dropped.
     rows_in_work: u64,
     /// The number of active row groups with a hook or checkpoint in progress.
     handed_out: usize,
@@ -111,8 +111,8 @@ impl RowGroups {
 
 /// Admission and removal of row groups.
 impl RowGroups {
-    /// Admits the next row group if the target has room for it. Its first tasks are added to `ready`. Returns
-    /// its number and the number of its rows to compute.
+    /// Admits the next row group if the target has room for it. Its tasks without upstreams are added to
+    /// `ready`. Returns its number and the number of its rows to compute. O(tasks of the row group).
     pub(crate) fn admit_next(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) -> Option<(u32, u32)> {
         let next = u64::from(self.pending.next_rows()?);
         if !self.target.has_room(self.active.len() as u32, self.rows_in_work, next) {
@@ -229,7 +229,8 @@ impl RowGroups {
         }
     }
 
-    /// Begins a salvage round. Every deferred task uses one round, and is then ready or delayed.
+    /// Begins a salvage round. Every deferred task uses one of its rounds, and is then ready or delayed. The
+    /// caller queues the ready ones, and sets a timer for the delayed ones.
     pub(crate) fn begin_salvage_round(&mut self, plan: &Plan, row_group: u32, now: Instant) -> Vec<RoundTask> {
         let Some(group) = self.active.get_mut(row_group) else { return Vec::new() };
         let mut tasks = Vec::new();

@@ -1,25 +1,28 @@
-//! The target number of admitted row groups: a fixed number, or a control loop.
+//! The target number of active row groups: a fixed number, or a control loop.
 //!
-//! More active row groups keep models busy while tasks of one group wait for their upstreams. Each active row
-//! group uses memory and delays its first checkpoint. The loop therefore starts with a low target. In each
-//! *tick*, which is one command to the pipeline, it looks for the first reason not to grow. If there is none,
-//! it raises its target by one.
+//! More active row groups keep models busy while tasks of one row group wait for their upstreams. But each
+//! uses memory, and takes workers from the others, so that the first checkpoint comes later. The loop
+//! therefore starts with a low target. In each *tick*, which is one command to the pipeline, it looks for the
+//! first reason not to grow. If there is none, it raises its target by one.
+//!
+//! A *model resource* is a resource of [`task`](crate::task) with the slots of one model. A slot is *leased*
+//! while a worker holds it. A resource is *saturated* if all slots of its limit are leased.
 //!
 //! | reason, in this order | what it means |
 //! | --- | --- |
 //! | at cap | the target has reached `row_groups` |
 //! | no pending row groups | no row group is left to admit |
-//! | max admitted rows | the next group would exceed `max_admitted_rows` (ignored if none is active) |
-//! | deferred tasks | all first work of a new group is blocked by retryable failures |
+//! | max admitted rows | the next row group would exceed `max_admitted_rows` (ignored if none is active) |
+//! | deferred tasks | all first work of a new row group is blocked by retryable failures |
 //! | queued tasks | the queue has at least four times as many tasks as workers may run |
 //! | no model resource | no column holds a model resource, so no model can be idle |
-//! | model saturated | every model resource is fully leased |
-//! | queued model demand | the queued tasks can use all that is free of every model resource |
-//! | queued work | a task is queued: the target grows only in every second tick |
+//! | model saturated | every model resource is saturated |
+//! | queued model demand | the queued tasks can use all free slots of every model resource |
+//! | queued work | a task is queued: the target then grows only in every second tick, at half the speed |
 //!
-//! The loop lowers its target by one, but never below its initial value, after `shrink_after` consecutive
-//! ticks in which every model resource is fully leased and has at least twice its limit queued. Admitted row
-//! groups are never taken back.
+//! A tick is *overloaded* if every model resource is saturated and has at least twice its limit queued. After
+//! `shrink_after` consecutive overloaded ticks, the loop lowers its target by one, but never below its
+//! initial value. Active row groups stay: no other one is admitted until enough of them are saved.
 
 use crate::error::{ConfigError, require};
 
@@ -70,7 +73,7 @@ pub enum RowGroupBlock {
     QueuedTasks,
     /// No column holds a model resource.
     NoModelResource,
-    /// Every model resource is fully leased.
+    /// All slots of every model resource are leased.
     ModelSaturated,
     /// The queued tasks can use all that is free of every model resource.
     QueuedModelDemand,
@@ -83,9 +86,11 @@ pub enum RowGroupBlock {
 /// The load of one model resource in a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ModelLoad {
+    /// The number of its slots, at least `leased`.
     pub(crate) limit: u32,
+    /// The number of slots that workers hold.
     pub(crate) leased: u32,
-    /// The sum of the demands of queued tasks.
+    /// The number of slots that the queued tasks need together.
     pub(crate) queued: u64,
 }
 
@@ -98,8 +103,8 @@ impl ModelLoad {
         self.available() == 0
     }
 
-    /// Returns whether the queued tasks will take everything that is free.
-    fn is_fully_leased(self) -> bool {
+    /// Returns whether some slots are leased and the queued tasks need all others.
+    fn has_enough_queued(self) -> bool {
         self.queued > 0 && self.leased > 0 && u64::from(self.available()) <= self.queued
     }
 
@@ -117,23 +122,30 @@ pub(crate) struct Sample<'a> {
     pub(crate) rows: u64,
     /// The number of rows of the next row group, if one is pending.
     pub(crate) next_rows: Option<u64>,
+    /// Whether retryable failures block all first work of a new row group.
     pub(crate) is_deferred: bool,
+    /// The number of queued tasks.
     pub(crate) queued: usize,
     /// The largest number of concurrent workers.
     pub(crate) worker_cap: u32,
+    /// The load of each model resource.
     pub(crate) models: &'a [ModelLoad],
 }
 
-/// The target number of admitted row groups.
+/// The target number of active row groups.
 #[derive(Clone, Debug)]
 pub(crate) struct RowGroupTarget {
+    /// The settings of the control loop; `None` if the target is fixed.
     adaptive: Option<AdaptiveRowGroups>,
+    /// The highest target.
     cap: u32,
     target: u32,
+    /// The largest number of rows in active row groups.
     max_rows: u64,
     ticks: u64,
     /// The number of consecutive overloaded ticks.
-    pressure: u32,
+    overloaded_ticks: u32,
+    /// Why the target did not grow in the last tick.
     blocked: Option<RowGroupBlock>,
 }
 
@@ -152,7 +164,7 @@ impl RowGroupTarget {
             target: adaptive.map_or(cap, |adaptive| adaptive.initial),
             max_rows: adaptive.and_then(|adaptive| adaptive.max_admitted_rows).unwrap_or(by_size),
             ticks: 0,
-            pressure: 0,
+            overloaded_ticks: 0,
             blocked: None,
         }
     }
@@ -161,16 +173,17 @@ impl RowGroupTarget {
         self.adaptive.is_some()
     }
 
-    /// Returns why the target did not grow in the last tick.
+    /// Returns why the target did not grow in the last tick, or `None` if it grew or is fixed.
     pub(crate) fn block(&self) -> Option<RowGroupBlock> {
         self.blocked
     }
 
+    /// Returns the target, from 1 to the cap.
     pub(crate) fn get(&self) -> u32 {
         self.target
     }
 
-    /// Returns whether one more row group of `next` rows fits, given `active` groups with `rows` rows.
+    /// Returns whether one more row group of `next` rows fits, given `active` row groups with `rows` rows.
     pub(crate) fn has_room(&self, active: u32, rows: u64, next: u64) -> bool {
         active < self.target && (self.adaptive.is_none() || active == 0 || rows + next <= self.max_rows)
     }
@@ -180,9 +193,9 @@ impl RowGroupTarget {
         let Some(AdaptiveRowGroups { initial, shrink_after, .. }) = self.adaptive else { return false };
         self.ticks += 1;
         let is_overloaded = !sample.models.is_empty() && sample.models.iter().all(|model| model.is_overloaded());
-        self.pressure = if is_overloaded { self.pressure + 1 } else { 0 };
-        if self.pressure >= shrink_after {
-            self.pressure = 0;
+        self.overloaded_ticks = if is_overloaded { self.overloaded_ticks + 1 } else { 0 };
+        if self.overloaded_ticks >= shrink_after {
+            self.overloaded_ticks = 0;
             self.target = (self.target - 1).max(initial);
         }
         self.blocked = self.reason(sample);
@@ -192,6 +205,7 @@ impl RowGroupTarget {
         self.blocked.is_none()
     }
 
+    /// Returns the first reason not to grow.
     fn reason(&self, sample: &Sample<'_>) -> Option<RowGroupBlock> {
         let too_many_rows = |next| sample.active > 0 && sample.rows + next > self.max_rows;
         let models = sample.models;
@@ -211,7 +225,7 @@ impl RowGroupTarget {
             Some(RowGroupBlock::NoModelResource)
         } else if models.iter().all(|model| model.is_saturated()) {
             Some(RowGroupBlock::ModelSaturated)
-        } else if models.iter().all(|model| model.is_saturated() || model.is_fully_leased()) {
+        } else if models.iter().all(|model| model.is_saturated() || model.has_enough_queued()) {
             Some(RowGroupBlock::QueuedModelDemand)
         } else if sample.queued > 0 && self.ticks % 2 == 1 {
             Some(RowGroupBlock::QueuedWork)

@@ -48,17 +48,17 @@ fn random_fault(world: &mut World, rng: &mut Rng, endings: &mut Vec<(Instant, En
     let end = world.now + span;
     match rng.below(12) {
         0 | 1 => {
-            world.cut(p, true);
-            endings.push((end, Ending::Cut(p)));
+            world.set_disconnected(p, true);
+            endings.push((end, Ending::Disconnected(p)));
         }
         2 => {
             world.stop_store(true);
             endings.push((end, Ending::Store));
         }
-        3 => world.pause(p, span),
+        3 => world.suspend(p, span),
         4 => {
             if let Some(leader) = alive.iter().find(|p| world.is_leader(**p)) {
-                world.pause(*leader, span);
+                world.suspend(*leader, span);
             }
         }
         5 if alive.len() > 1 => world.kill(p),
@@ -77,8 +77,9 @@ fn random_fault(world: &mut World, rng: &mut Rng, endings: &mut Vec<(Instant, En
     }
 }
 
+/// A fault that lasts for a time and then ends.
 enum Ending {
-    Cut(usize),
+    Disconnected(usize),
     Store,
 }
 
@@ -88,7 +89,7 @@ fn end_faults(world: &mut World, endings: &mut Vec<(Instant, Ending)>, until: In
             return true;
         }
         match ending {
-            Ending::Cut(p) => world.cut(*p, false),
+            Ending::Disconnected(p) => world.set_disconnected(*p, false),
             Ending::Store => world.stop_store(false),
         }
         false
@@ -135,7 +136,7 @@ fn heal(world: &mut World, endings: &mut Vec<(Instant, Ending)>, ttl: Duration) 
     world.config.delay = Duration::from_millis(2);
     let alive: Vec<usize> = (0..world.len()).filter(|p| world.is_alive(*p) && !world.leaves(*p)).collect();
     for p in &alive {
-        world.pause(*p, Duration::ZERO);
+        world.suspend(*p, Duration::ZERO);
         world.want(*p, 4);
     }
     // Calls that were sent before may take their time. After a takeover, those of dead members stay reserved
@@ -205,20 +206,20 @@ fn the_shared_limit_holds_in_every_random_world() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Nothing,
-    CutFirst,
-    CutSecond,
+    DisconnectFirst,
+    DisconnectSecond,
     StopStore,
-    PauseFirst,
+    SuspendFirst,
     KillFirst,
     LoseLastWrites,
 }
 
 const STEPS: [Step; 7] = [
     Step::Nothing,
-    Step::CutFirst,
-    Step::CutSecond,
+    Step::DisconnectFirst,
+    Step::DisconnectSecond,
     Step::StopStore,
-    Step::PauseFirst,
+    Step::SuspendFirst,
     Step::KillFirst,
     Step::LoseLastWrites,
 ];
@@ -256,16 +257,16 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
         rest /= STEPS.len();
         match step {
             Step::Nothing => {}
-            Step::CutFirst => world.cut(0, true),
-            Step::CutSecond => world.cut(1, true),
+            Step::DisconnectFirst => world.set_disconnected(0, true),
+            Step::DisconnectSecond => world.set_disconnected(1, true),
             Step::StopStore => world.stop_store(true),
-            Step::PauseFirst => world.pause(0, share.ttl),
+            Step::SuspendFirst => world.suspend(0, share.ttl),
             Step::KillFirst => world.kill(0),
             Step::LoseLastWrites => world.roll_back(Some(Duration::from_millis(120))),
         }
         world.run_until(world.now + Duration::from_nanos(200 * MS));
-        world.cut(0, false);
-        world.cut(1, false);
+        world.set_disconnected(0, false);
+        world.set_disconnected(1, false);
         world.stop_store(false);
     }
 }

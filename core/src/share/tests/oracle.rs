@@ -12,7 +12,7 @@ use super::world::WorldConfig;
 use crate::call::Outcome;
 use crate::time::{Duration, Instant};
 
-/// Why a call is not counted.
+/// Why a call is not counted. The documentation of [`share`](crate::share) describes each exemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Exemption {
     E1,
@@ -41,6 +41,7 @@ impl DriftingClock {
     }
 }
 
+/// The decision that a member has adopted last.
 #[derive(Debug)]
 struct Adopted {
     /// Its place among the published decisions.
@@ -63,6 +64,7 @@ struct Call {
     exemption: Option<Exemption>,
 }
 
+/// What the oracle knows of a member. Instants are by the clock of the member, except `last_start`.
 #[derive(Debug)]
 struct MemberView {
     clock: DriftingClock,
@@ -98,6 +100,7 @@ impl CutVersion {
     }
 }
 
+/// A decision that the store has accepted.
 #[derive(Debug)]
 struct Published {
     term: Term,
@@ -122,28 +125,38 @@ struct LeaderView {
     was_paused: bool,
     fast_until: Instant,
     cut_version: CutVersion,
+    /// Whether the reports since the decision before contain a refusal that may cut the limit.
     may_cut: bool,
+    /// Whether they contain one that has to cut it.
     must_cut: bool,
     /// The successes in the reports since the decision before.
     successes: u32,
 }
 
+/// The checker of the laws. It panics at the first one that is broken.
 #[derive(Debug)]
 pub(super) struct Oracle {
     share: ShareConfig,
     cap: u32,
+    /// Whether the number of cuts is checked: only AIMD is simple enough to say when it cuts.
     checks_cuts: bool,
     members: BTreeMap<MemberId, MemberView>,
+    /// The decisions that the store has accepted, in order.
     published: Vec<Published>,
     /// The cut version of each decision, and the calls in flight that its leader knew.
     made: BTreeMap<(Term, u64), (CutVersion, BTreeMap<MemberId, u64>)>,
     leaders: BTreeMap<Term, LeaderView>,
     /// How each leader begins, by its term and the version of its snapshot.
     leads: BTreeMap<(Term, Option<u64>), LeaderView>,
+    /// The present term in the store.
     term: Term,
+    /// How often the store has lost writes.
     losses: u32,
+    /// The number of calls that were sent.
     pub(super) calls: u64,
+    /// The number of cuts of the limit.
     pub(super) cuts: u64,
+    /// The number of calls by exemption.
     pub(super) exempt: BTreeMap<Exemption, u64>,
 }
 

@@ -1,8 +1,11 @@
 //! A model of processes, a store and a provider, in virtual time and under faults.
 //!
-//! The network loses, delays, repeats and reorders messages, and can be cut for each process. The store can
-//! lose its last writes or all of them. Processes have clocks of their own, are paused, killed and started.
+//! The network loses, delays, repeats and reorders messages, and can disconnect a process. The store can lose
+//! its last writes or all of them. Processes have clocks of their own, and are suspended, killed and started.
 //! The [`Oracle`] checks the laws at each step.
+//!
+//! `p` is the index of a process. An instant named `local` is by the clock of the process, any other is true
+//! time.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap};
@@ -27,14 +30,17 @@ pub(super) struct WorldConfig {
     pub(super) choice: LimitChoice,
     /// The highest limit.
     pub(super) cap: u32,
-    /// How many calls the provider accepts.
+    /// How many calls the provider serves at once. It refuses others.
     pub(super) capacity: u32,
+    /// The longest time that a call takes, less 5 ms.
     pub(super) longest_call: Duration,
-    /// Of 1 000 messages.
+    /// How many of 1000 messages are lost.
     pub(super) lost: u64,
+    /// How many of 1000 messages arrive twice.
     pub(super) repeated: u64,
+    /// The longest delay of a message.
     pub(super) delay: Duration,
-    /// Whether a process is sometimes paused between the grant of a call and its first byte.
+    /// Whether a process is sometimes suspended between the grant of a call and its first byte.
     pub(super) stops_before_send: bool,
     /// Whether clocks drift and have different origins.
     pub(super) clocks_drift: bool,
@@ -70,15 +76,20 @@ enum Answer {
     Decided(Term, Decided),
 }
 
+/// What happens at an instant to the process with this index.
 #[derive(Clone, Debug)]
 enum Event {
+    /// Its timer fires.
     Wake(usize),
+    /// Its message arrives at the store.
     AtStore(usize, Request),
+    /// An answer of the store arrives.
     AtProcess(usize, Answer),
-    /// A granted call is sent, if it still may be.
+    /// It sends a granted call, if it still may.
     Send(usize, u64),
-    /// The provider ends a call. It works on for a process that is paused or dead.
+    /// The provider ends a call, also for a process that is suspended or dead.
     CallEnds(usize, u64, Outcome),
+    /// It handles the end of a call.
     Ended(usize, u64, Outcome),
 }
 
@@ -88,17 +99,20 @@ struct Process {
     leader: Option<Coordinator>,
     /// The position in the reports that the leader has read.
     read: u64,
+    /// The term and the version of the newest decision that it has read.
     newest: (Term, u64),
     is_alive: bool,
     leaves: bool,
-    paused_until: Instant,
-    is_cut: bool,
+    suspended_until: Instant,
+    is_disconnected: bool,
     clock: DriftingClock,
     /// The granted calls: the local instant, the limit and the calls in flight after the grant.
     granted: BTreeMap<u64, (Instant, u32, u32)>,
+    /// The number of grants so far.
     grants: u64,
     /// How many calls it wants in flight.
     wanted: u32,
+    /// The earliest instant for which its timer is set.
     wake_at: Instant,
 }
 
@@ -111,10 +125,12 @@ pub(super) struct World {
     /// Earlier states of the store, newest last, with the number of decisions published then.
     backups: Vec<(Instant, MemoryStore, usize)>,
     processes: Vec<Process>,
+    /// When each event happens, with its number. Events at the same instant happen in the order of numbers.
     events: BinaryHeap<Reverse<(Instant, u64)>>,
     payloads: BTreeMap<u64, Event>,
+    /// The number of the latest event.
     numbered: u64,
-    /// Calls at the provider.
+    /// The number of calls at the provider.
     in_flight: u32,
     pub(super) oracle: Oracle,
 }
@@ -137,7 +153,7 @@ impl World {
         }
     }
 
-    fn at(&mut self, at: Instant, event: Event) {
+    fn schedule(&mut self, at: Instant, event: Event) {
         self.numbered += 1;
         self.payloads.insert(self.numbered, event);
         self.events.push(Reverse((at.max(self.now), self.numbered)));
@@ -162,8 +178,8 @@ impl World {
             newest: (Term::default(), 0),
             is_alive: true,
             leaves: false,
-            paused_until: Instant::ZERO,
-            is_cut: false,
+            suspended_until: Instant::ZERO,
+            is_disconnected: false,
             clock,
             granted: BTreeMap::new(),
             grants: 0,
@@ -211,7 +227,7 @@ impl World {
     pub(super) fn want(&mut self, p: usize, wanted: u32) {
         let process = &mut self.processes[p];
         process.wanted = if process.leaves { 0 } else { wanted };
-        self.at(self.now, Event::Wake(p));
+        self.schedule(self.now, Event::Wake(p));
     }
 
     pub(super) fn kill(&mut self, p: usize) {
@@ -228,19 +244,19 @@ impl World {
         self.after(p);
     }
 
-    pub(super) fn pause(&mut self, p: usize, span: Duration) {
-        self.processes[p].paused_until = self.now + span;
+    pub(super) fn suspend(&mut self, p: usize, span: Duration) {
+        self.processes[p].suspended_until = self.now + span;
     }
 
-    pub(super) fn cut(&mut self, p: usize, is_cut: bool) {
-        self.processes[p].is_cut = is_cut;
+    pub(super) fn set_disconnected(&mut self, p: usize, is_disconnected: bool) {
+        self.processes[p].is_disconnected = is_disconnected;
     }
 
     pub(super) fn stop_store(&mut self, is_down: bool) {
         self.store_is_down = is_down;
     }
 
-    /// The store loses the writes of the last `span`, or all.
+    /// Makes the store lose the writes of the last `span`, or all writes if it is `None`.
     pub(super) fn roll_back(&mut self, span: Option<Duration>) {
         let until = span.map_or(0, |span| self.now.as_nanos().saturating_sub(span.as_nanos()));
         self.backups.retain(|(at, ..)| at.as_nanos() <= until);
@@ -274,9 +290,9 @@ impl World {
             if !self.processes[*p].is_alive {
                 return;
             }
-            let until = self.processes[*p].paused_until;
+            let until = self.processes[*p].suspended_until;
             if until > self.now {
-                self.at(until, event);
+                self.schedule(until, event);
                 return;
             }
         }
@@ -301,7 +317,7 @@ impl World {
             Event::CallEnds(p, call, outcome) => {
                 self.in_flight -= 1;
                 self.oracle.on_call_ended(self.processes[p].id, call);
-                self.at(self.now, Event::Ended(p, call, outcome));
+                self.schedule(self.now, Event::Ended(p, call, outcome));
             }
             Event::Ended(p, call, outcome) => {
                 self.finish(p, call, outcome);
@@ -310,15 +326,15 @@ impl World {
         }
     }
 
-    /// Sends a message to the store: it can be lost, and it can arrive twice.
+    /// Sends a message to the store. It can be lost, and it can arrive twice.
     fn send(&mut self, p: usize, request: &Request) {
-        if self.processes[p].is_cut || self.rng.below(1_000) < self.config.lost {
+        if self.processes[p].is_disconnected || self.rng.below(1_000) < self.config.lost {
             return;
         }
         let copies = 1 + u64::from(self.rng.below(1_000) < self.config.repeated);
         for _ in 0..copies {
             let at = self.now + self.delay();
-            self.at(at, Event::AtStore(p, request.clone()));
+            self.schedule(at, Event::AtStore(p, request.clone()));
         }
     }
 
@@ -327,7 +343,7 @@ impl World {
     }
 
     fn at_store(&mut self, p: usize, request: Request) {
-        if self.store_is_down || self.processes[p].is_cut {
+        if self.store_is_down || self.processes[p].is_disconnected {
             return;
         }
         let answer = match request {
@@ -365,12 +381,12 @@ impl World {
         let Some(answer) = answer else { return };
         if self.rng.below(1_000) >= self.config.lost {
             let at = self.now + self.delay();
-            self.at(at, Event::AtProcess(p, answer));
+            self.schedule(at, Event::AtProcess(p, answer));
         }
     }
 
     fn at_process(&mut self, p: usize, answer: Answer) {
-        if self.processes[p].is_cut {
+        if self.processes[p].is_disconnected {
             return;
         }
         let local = self.local(p);
@@ -457,7 +473,7 @@ impl World {
         let at = next.map_or(Instant::MAX, |next| process.clock.true_time(next));
         if at < self.processes[p].wake_at {
             self.processes[p].wake_at = at.max(self.now);
-            self.at(at, Event::Wake(p));
+            self.schedule(at, Event::Wake(p));
         }
     }
 
@@ -478,8 +494,8 @@ impl World {
             if self.config.stops_before_send && self.rng.below(2_000) == 0 {
                 // The process stops between the grant and the first byte.
                 let span = Duration::from_nanos(self.rng.below(2 * self.config.share.ttl.as_nanos()));
-                self.pause(p, span);
-                self.at(self.now + span, Event::Send(p, grant));
+                self.suspend(p, span);
+                self.schedule(self.now + span, Event::Send(p, grant));
                 return;
             }
             self.send_call(p, grant);
@@ -500,7 +516,7 @@ impl World {
         let most = if is_refused { 20 * MS } else { self.config.longest_call.as_nanos() };
         let span = Duration::from_nanos(5 * MS + self.rng.below(most));
         let outcome = if is_refused { Outcome::RateLimited } else { Outcome::Success };
-        self.at(self.now + span, Event::CallEnds(p, call, outcome));
+        self.schedule(self.now + span, Event::CallEnds(p, call, outcome));
     }
 
     fn finish(&mut self, p: usize, call: u64, outcome: Outcome) {

@@ -1,4 +1,5 @@
-//! The cases: the providers whose capacity a contender has to find.
+//! The cases: the providers whose capacity a contender has to find. The *named* cases are a list in this
+//! file. The *drawn* cases are in `drawn`.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -7,24 +8,25 @@ use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, Step};
 use crate::time::Duration;
 
-/// The default duration of a case.
+/// The duration of a named case.
 const SPAN: Duration = Duration::from_secs(120);
 
 /// A provider, and how it is called.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlCase {
-    /// The short name. It starts with the kind of the case.
+    /// The short name. It starts with the kind of the case, and a comma if more follows.
     pub name: String,
     /// The provider's behaviour.
     pub provider: ProviderSpec,
-    /// The cap that the provider is registered with. In the fixed and the drawn cases it exceeds the
-    /// capacity.
+    /// The cap that the provider is registered with: the highest limit that a contender can set, at least 1.
+    /// In the named and the drawn cases it exceeds the capacity, which therefore has to be found.
     pub cap: u32,
-    /// The duration of the case.
+    /// The duration of the case, above zero.
     pub span: Duration,
     /// The cost of a call in tokens.
     pub tokens: Tokens,
-    /// Whether the provider's capacity and rates never change.
+    /// Whether the provider's capacity and rates never change. Only such a case has a goal for its start: see
+    /// [`Score::is_in_time`](super::Score::is_in_time).
     pub is_stationary: bool,
 }
 
@@ -32,26 +34,29 @@ pub struct ControlCase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tokens {
-    /// A uniform distribution from the first to the second value, both included.
+    /// A uniform distribution from the first to the second value, both included. The first must not be the
+    /// greater one.
     Between(u32, u32),
-    /// A Pareto distribution of index 1.5: most calls cost little more than `usual`, and a few cost up to
+    /// A Pareto distribution of shape 1.5: most calls cost little more than `usual`, and a few cost up to
     /// `most`.
     HeavyTailed {
         /// The lowest cost.
         usual: u32,
-        /// The highest cost.
+        /// The highest cost, at least `usual`. Higher costs that are drawn are replaced by it.
         most: u32,
     },
 }
 
 impl ControlCase {
-    /// Returns the fixed cases, in the order of the [`Table`](super::Table).
+    /// Returns the named cases, in the order of the [`Table`](super::Table).
+    ///
+    /// In a case that "asks for 500 ms", each refusal for lack of a slot has a Retry-After of 500 ms.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let [fixed, steps, drift] = [constant(12), stepping(), drifting()];
         let neighbour = || Neighbour { low_share: 0.1, high_share: 0.6, period: Duration::from_secs(3) };
         let rate = |per_minute, burst| Some(Rate::bursting(per_minute, burst));
-        let shared = |case: Self| case.with(|provider| provider.neighbour = Some(neighbour()));
+        let with_neighbour = |case: Self| case.with(|provider| provider.neighbour = Some(neighbour()));
         [
             Self::new("fixed", fixed.clone(), 300).stationary(),
             Self::new("fixed, asks for 500 ms", fixed.clone(), 300).stationary().retrying_after(500),
@@ -71,8 +76,8 @@ impl ControlCase {
                 .with(|provider| provider.overload = Overload::SlowDown { slope: 1.0 }),
             Self::new("steps", steps.clone(), 120),
             Self::new("steps, asks for 500 ms", steps, 120).retrying_after(500),
-            shared(Self::new("neighbour", constant(24), 120)),
-            shared(Self::new("neighbour, asks for 500 ms", constant(24), 120)).retrying_after(500),
+            with_neighbour(Self::new("neighbour", constant(24), 120)),
+            with_neighbour(Self::new("neighbour, asks for 500 ms", constant(24), 120)).retrying_after(500),
             Self::new("outage", constant(24), 120).with(|provider| provider.outages = [outage()].into()),
             Self::new("drift", drift.clone(), 120),
             Self::new("drift, asks for 500 ms", drift, 120).retrying_after(500),
@@ -86,7 +91,8 @@ impl ControlCase {
         Self { span: Duration::from_secs(secs), ..self }
     }
 
-    /// Creates a case of this capacity, with a median latency of `median_ms` and a cap of 32.
+    /// Creates a case of this capacity, with a median latency of `median_ms`, a cap of 32 and calls of 300
+    /// tokens.
     fn new(name: &str, capacity: Capacity, median_ms: u64) -> Self {
         let latency = Latency::LogNormal { median: Duration::from_millis(median_ms), sigma: 0.3, tail: None };
         let (provider, tokens) =
@@ -98,7 +104,7 @@ impl ControlCase {
         Self { is_stationary: true, ..self }
     }
 
-    /// Adds a Retry-After to the refusals for lack of a slot.
+    /// Adds a Retry-After of `millis` to the refusals for lack of a slot.
     fn retrying_after(self, millis: u64) -> Self {
         let retry_after = Some(Duration::from_millis(millis));
         self.with(|provider| provider.overload = Overload::Refuse { retry_after })
@@ -109,7 +115,7 @@ impl ControlCase {
         self
     }
 
-    /// Returns the median latency of the provider's calls.
+    /// Returns the median latency of the provider's calls, without queueing or slow-down.
     pub(super) fn median(&self) -> Duration {
         match self.provider.latency {
             Latency::Constant { latency } => latency,
@@ -118,7 +124,7 @@ impl ControlCase {
         }
     }
 
-    /// Returns the times of the sudden changes of the provider's capacity.
+    /// Returns the sudden changes of the provider's capacity, as times from the start of the case, ascending.
     pub(super) fn steps(&self) -> impl Iterator<Item = Duration> + '_ {
         let steps = match &self.provider.capacity {
             Capacity::Steps { steps, .. } => &steps[..],

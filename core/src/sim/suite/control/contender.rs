@@ -10,15 +10,16 @@ use crate::limit::{Fixed, LimitAlgorithm, Tide, TideConfig, Vegas, VegasConfig};
 use crate::request::AimdConfig;
 use crate::time::Duration;
 
-/// Makes a limit algorithm for a cap.
+/// Creates a limit algorithm for a cap.
 type MakeAlgorithm = Box<dyn Fn(u32) -> Result<Box<dyn LimitAlgorithm>, ConfigError>>;
 
-/// A limit algorithm, with the settings of its resource.
+/// A limit algorithm, with the settings of the request resource that it limits.
 pub struct Contender {
     /// The short name.
     pub name: String,
+    /// The settings of the resource: those of AIMD, and the cooldown and the ramp of every algorithm.
     pub(super) settings: AimdConfig,
-    /// Creates the algorithm. `None` is AIMD, by `settings`.
+    /// Creates the algorithm. `None` is AIMD, which request admission creates from `settings`.
     pub(super) make: Option<MakeAlgorithm>,
 }
 
@@ -66,7 +67,8 @@ impl Contender {
         Self::new("fixed", |cap| Ok(Box::new(Fixed::new(cap))))
     }
 
-    /// Creates a contender from any algorithm. `make` gets the cap.
+    /// Creates a contender from any algorithm. Each run calls `make` once, with the [cap](super::ControlCase)
+    /// of its case. An error of `make` is returned by the function that runs the contender.
     pub fn new(name: &str, make: impl Fn(u32) -> Result<Box<dyn LimitAlgorithm>, ConfigError> + 'static) -> Self {
         Self { name: name.to_string(), settings: AimdConfig::default(), make: Some(Box::new(make)) }
     }

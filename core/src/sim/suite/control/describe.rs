@@ -1,4 +1,4 @@
-//! The description of a case in words.
+//! The description of a case in words, for reports.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -18,13 +18,10 @@ impl ControlCase {
     pub fn description(&self) -> String {
         let provider = &self.provider;
         let mut sentences = [capacity(provider)].to_vec();
-        sentences.push(format!(
-            "Half of the calls take at most {}{}.",
-            span(self.median()),
-            scatter(&provider.latency)
-        ));
-        sentences.extend(provider.requests.map(|rate| format!("It counts requests: {}.", counted(rate))));
-        sentences.extend(provider.tokens.map(|rate| format!("It counts tokens: {}. {}", counted(rate), self.cost())));
+        sentences.push(format!("Half of the calls take at most {}{}.", span(self.median()), spread(&provider.latency)));
+        sentences.extend(provider.requests.map(|rate| format!("It counts requests: {}.", rate_in_words(rate))));
+        sentences
+            .extend(provider.tokens.map(|rate| format!("It counts tokens: {}. {}", rate_in_words(rate), self.cost())));
         sentences.extend(provider.surge.map(|surge| {
             let (growth, period) = (surge.growth, span(surge.period));
             format!("It refuses traffic that grows more than {growth} times from one {period} to the next.")
@@ -76,25 +73,29 @@ fn capacity(provider: &ProviderSpec) -> String {
 fn many_steps(slots: u32, steps: &[Step]) -> String {
     let all = || steps.iter().map(|step| step.slots);
     let (low, high) = (all().fold(slots, u32::min), all().fold(slots, u32::max));
-    let (is_smooth, period) = match steps {
-        // A square wave is back at its first value at the second step. Its half period is the first step's
-        // time.
-        [first, second, ..] if first.slots != slots && second.slots == slots => (false, first.at),
-        _ => (true, steps.iter().find(|step| step.slots == low).map_or(Duration::ZERO, |step| step.at)),
+    let (wave, length) = match steps {
+        // A square wave is back at its first value at the second step, so half a period ends at the first
+        // step.
+        [first, second, ..] if first.slots != slots && second.slots == slots => ("in turns of", first.at),
+        // A sine wave starts at its highest value, so half a period ends at the first step to the lowest.
+        _ => {
+            let half = steps.iter().find(|step| step.slots == low).map_or(Duration::ZERO, |step| step.at);
+            ("in waves of", Duration::from_nanos(half.as_nanos() * 2))
+        }
     };
-    let way = if is_smooth { "in waves of" } else { "in turns of" };
-    let period = if is_smooth { Duration::from_nanos(period.as_nanos() * 2) } else { period };
-    format!("Its capacity changes between {low} and {high} calls at once, {way} {}.", span(period))
+    format!("Its capacity changes between {low} and {high} calls at once, {wave} {}.", span(length))
 }
 
-fn scatter(latency: &Latency) -> String {
+/// Describes how far latencies are from their median.
+fn spread(latency: &Latency) -> String {
     match latency {
         Latency::LogNormal { sigma, .. } if *sigma > 0.0 => format!(" (log-normal, sigma {sigma})"),
         _ => String::new(),
     }
 }
 
-fn counted(rate: Rate) -> String {
+/// Describes a rate, how it counts, and the Retry-After of its refusals.
+fn rate_in_words(rate: Rate) -> String {
     let retry_after = match rate.retry_after {
         RetryAfter::Exact => "has an exact Retry-After",
         RetryAfter::Seconds => "has a Retry-After in whole seconds",
@@ -132,7 +133,9 @@ fn faults(provider: &ProviderSpec) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Of all calls {}.", parts.join(", ")))
 }
 
-/// Describes the Retry-After of refusals for lack of a slot, at any load, or by the surge limit.
+/// Describes the Retry-After of refusals for lack of a slot, at any load, or by the surge limit: of the first
+/// of these that has one. Returns `None` if the provider slows down instead, or if none of these has a
+/// Retry-After and a rate has a sentence of its own.
 fn retry_after(provider: &ProviderSpec) -> Option<String> {
     let for_slots = match provider.overload {
         Overload::Refuse { retry_after } => retry_after,
@@ -150,6 +153,7 @@ fn retry_after(provider: &ProviderSpec) -> Option<String> {
     })
 }
 
+/// Formats a share from 0 to 1 in percent, with at most one decimal place.
 fn percent(share: f64) -> String {
     let tenths = libm::round(share * 1_000.0) as u64;
     if tenths.is_multiple_of(10) { format!("{} %", tenths / 10) } else { format!("{}.{} %", tenths / 10, tenths % 10) }

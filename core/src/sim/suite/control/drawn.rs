@@ -60,23 +60,27 @@ const MAX_IN_FLIGHT: u64 = 400;
 /// The number of steps in one period of a sine wave.
 const SAMPLES: u64 = 48;
 
-/// The properties drawn for every case, before those of its kind.
+/// The properties drawn for every case, before those of its kind. The function of the kind may replace them.
 struct Draw {
     rng: Rng,
+    /// The highest capacity.
     slots: u32,
     /// The median latency in milliseconds.
     median: u64,
+    /// The duration of the case.
     span: Duration,
     tokens: Tokens,
-    /// The Retry-After of refusals.
+    /// The Retry-After of refusals that no rate causes.
     retry_after: Option<Duration>,
 }
 
 impl Draw {
+    /// Draws an integer from `low` to `high`, both included and all equally likely.
     fn from(&mut self, low: u64, high: u64) -> u64 {
         low + self.rng.below(high - low + 1)
     }
 
+    /// Draws a number from `low` to `high` thousandths.
     fn share(&mut self, low: u64, high: u64) -> f64 {
         self.from(low, high) as f64 / 1_000.0
     }
@@ -87,7 +91,7 @@ impl Draw {
         Duration::from_nanos(self.span.as_nanos() * part / 100)
     }
 
-    /// Returns the number of calls answered per minute if all slots are in use.
+    /// Returns the throughput of the slots: the number of calls answered per minute if all are in use.
     fn most_per_minute(&self) -> u64 {
         u64::from(self.slots) * 60_000 / self.median
     }
@@ -101,7 +105,10 @@ impl Draw {
         [RetryAfter::Exact, RetryAfter::Seconds, RetryAfter::Never][self.from(0, 2) as usize]
     }
 
-    /// Draws a rate per minute and long calls, of which the rate allows fewer in flight than there are slots.
+    /// Draws a rate, and calls of 1 to 30 s. Returns the rate, in calls per minute.
+    ///
+    /// There are enough slots that only the rate refuses calls: by Little's law, rate x latency calls are in
+    /// flight when the rate is used in full, and the slots are at least a quarter more.
     fn long_calls(&mut self) -> u32 {
         let per_minute = [60, 120, 300, 600, 1_200, 3_000][self.from(0, 5) as usize];
         self.median = self.from(1_000, 30_000).min(MAX_IN_FLIGHT * 60_000 / per_minute);
@@ -112,8 +119,8 @@ impl Draw {
     }
 }
 
-/// Returns the duration of a case whose calls take `median` milliseconds: 400 calls, but 60 to 400 s, and at least
-/// 60 calls.
+/// Returns the duration of a case whose calls take `median` milliseconds. It is that of 400 calls one after
+/// another, but from 60 to 400 s, and always that of at least 60 calls.
 pub(super) fn span_of(median: u64) -> Duration {
     Duration::from_millis((median * 400).clamp(60_000, 400_000).max(median * 60))
 }
@@ -121,15 +128,17 @@ pub(super) fn span_of(median: u64) -> Duration {
 impl ControlCase {
     /// Draws a case from a seed.
     ///
-    /// It is a provider of any kind, with 1 to about 500 slots and calls of 20 ms to 30 s. Its name starts
-    /// with the kind.
+    /// It is a provider of any kind, with 1 to about 500 slots and calls of 20 ms to 30 s. The cap is 1.3 to
+    /// 20 times the slots, but at most 2000. The name starts with the kind. A seed always gives the same
+    /// case.
     #[must_use]
     pub fn drawn(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let mut from = |low: u64, high: u64| low + rng.below(high - low + 1);
-        let (name, is_stationary, make) = KINDS[from(0, KINDS.len() as u64 - 1) as usize];
+        // Every alternative is drawn, so that later draws do not depend on the choice.
+        let (kind, is_stationary, make) = KINDS[from(0, KINDS.len() as u64 - 1) as usize];
         let slots = [from(1, 4), from(4, 40), from(30, 200), from(150, 500)][from(0, 3) as usize] as u32;
-        let room = [from(130, 400), from(130, 400), from(400, 2_000)][from(0, 2) as usize];
+        let cap_percent = [from(130, 400), from(130, 400), from(400, 2_000)][from(0, 2) as usize];
         let median = [from(20, 100), from(80, 600), from(400, 2_500)][from(0, 2) as usize];
         let sigma = from(0, 50) as f64 / 100.0;
         let retry_after_ms = [0, 0, 0, from(100, 1_000), from(1_000, 5_000), from(5_000, 30_000)][from(0, 5) as usize];
@@ -143,8 +152,8 @@ impl ControlCase {
             *of_slots = retry_after;
         }
         let name =
-            format!("{name}, {slots} slots, {median} ms, sigma {sigma}, Retry-After {retry_after_ms} ms, seed {seed}");
-        let cap = (u64::from(slots) * room / 100 + 1).min(2_000) as u32;
+            format!("{kind}, {slots} slots, {median} ms, sigma {sigma}, Retry-After {retry_after_ms} ms, seed {seed}");
+        let cap = (u64::from(slots) * cap_percent / 100 + 1).min(2_000) as u32;
         Self { name, provider, cap, span, tokens, is_stationary }
     }
 }
@@ -208,7 +217,8 @@ fn knee(draw: &mut Draw) -> ProviderSpec {
     ProviderSpec { overload: Overload::SlowDown { slope }, ..fixed(draw) }
 }
 
-/// The rate is from a fortieth to all of the throughput of the slots, but at least 10 per minute.
+/// The rate is from a fortieth to all of the throughput of the slots, but at least 10 per minute. The burst
+/// is that of one to six seconds.
 fn requests(draw: &mut Draw) -> ProviderSpec {
     let per_minute = (draw.most_per_minute() * draw.from(25, 1_000) / 1_000).max(10) as u32;
     let burst = (u64::from(per_minute) / draw.from(10, 60)).max(1) as u32;
@@ -235,6 +245,7 @@ fn pool(draw: &mut Draw) -> ProviderSpec {
     ProviderSpec { faults: Some(faults), ..fixed(draw) }
 }
 
+/// Every period lets through 2 to 20 % of the throughput of the slots.
 fn surge(draw: &mut Draw) -> ProviderSpec {
     let period = draw.from(1_000, 10_000);
     let usual = draw.most_per_minute() * period / 60_000;
@@ -244,7 +255,8 @@ fn surge(draw: &mut Draw) -> ProviderSpec {
     ProviderSpec { surge: Some(surge), ..fixed(draw) }
 }
 
-/// A usual combination of limits, any of which may be the bottleneck.
+/// The two rates are 0.4 to 1.5 times what the throughput of the slots needs, so any of the three limits may
+/// be the bottleneck.
 fn joint(draw: &mut Draw) -> ProviderSpec {
     let usual = draw.from(100, 1_000) as u32;
     draw.tokens = Tokens::Between(usual / 2, usual + usual / 2);
@@ -252,6 +264,7 @@ fn joint(draw: &mut Draw) -> ProviderSpec {
     let requests = (most * draw.from(400, 1_500) / 1_000).max(10);
     let tokens = (most * u64::from(usual) * draw.from(400, 1_500) / 1_000).max(u64::from(usual) * 10);
     let retry_after = draw.draw_retry_after();
+    // The burst is one part of `parts` of what a minute allows.
     let rate = |per_minute: u64, parts: u64| {
         let per_minute = per_minute.min(1_000_000_000) as u32;
         Some(Rate { retry_after, ..Rate::bursting(per_minute, (u64::from(per_minute) / parts).max(1) as u32) })
@@ -260,6 +273,8 @@ fn joint(draw: &mut Draw) -> ProviderSpec {
     ProviderSpec { requests, tokens, ..fixed(draw) }
 }
 
+/// The rate is 10 to 90 % of what the throughput of the slots needs: the mean cost of a call is about three
+/// times the usual one.
 fn tokens(draw: &mut Draw) -> ProviderSpec {
     let usual = draw.from(50, 500) as u32;
     draw.tokens = Tokens::HeavyTailed { usual, most: usual * 100 };

@@ -1,4 +1,11 @@
-//! The closed loop: tenants that always have another call, request admission, and a provider.
+//! The closed loop: callers that always have another call, request admission, and a mock provider.
+//!
+//! ```text
+//! caller --acquire--> request admission --granted--> provider --end--> release; the caller's next call
+//! ```
+//!
+//! Each caller belongs to a tenant, which is a fairness group of request admission. A call that is refused or
+//! fails is not retried: the caller's next call takes its place.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -25,13 +32,15 @@ const REFUSAL_LATENCY: Duration = Duration::from_millis(5);
 const MIN_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of a call, in median latencies of the case.
 const TIMEOUT_IN_MEDIANS: u64 = 10;
-/// The random stream of the costs of calls.
+/// The random stream of the costs of calls, forked from the seed of the run.
 const COST_STREAM: u64 = 11;
 
-/// The costs of calls in tokens. The nth accepted call costs the same for every contender and the oracle.
+/// The costs of calls in tokens. The nth accepted call costs the same for every contender and the oracle, so
+/// that their goodput can be compared.
 pub(super) struct Costs {
     rng: Rng,
     law: Tokens,
+    /// The number of calls accepted so far.
     accepted: u64,
 }
 
@@ -40,18 +49,21 @@ impl Costs {
         Self { rng: Rng::new(seed).fork(COST_STREAM), law: case.tokens, accepted: 0 }
     }
 
+    /// Returns the cost of the next call, which stays the same until a call is accepted.
     pub(super) fn next(&self) -> u32 {
         let mut rng = self.rng.fork(self.accepted);
         match self.law {
             Tokens::Between(low, high) => low + rng.below(u64::from(high - low) + 1) as u32,
             Tokens::HeavyTailed { usual, most } => {
-                // A Pareto distribution of index 1.5, whose mean is three times its minimum.
-                let share = 1.0 - rng.unit_f64();
-                ((f64::from(usual) * libm::pow(share, -2.0 / 3.0)) as u32).min(most)
+                // The inverse of the Pareto distribution function of shape 1.5. The mean is three times the
+                // minimum.
+                let above = 1.0 - rng.unit_f64();
+                ((f64::from(usual) * libm::pow(above, -2.0 / 3.0)) as u32).min(most)
             }
         }
     }
 
+    /// Counts an accepted call.
     pub(super) fn accept(&mut self) {
         self.accepted += 1;
     }
@@ -61,22 +73,29 @@ impl Costs {
 struct Call {
     tenant: usize,
     lease: RequestLease,
+    /// How the call will end.
     completion: Completion,
+    /// Whether the call holds a slot of the provider until it ends.
     holds_slot: bool,
     /// The rate-limit headers of its response.
     stated: [Option<Correction>; 2],
-    since: Instant,
+    sent_at: Instant,
 }
 
+/// One run of a contender.
 struct Loop {
     now: Instant,
     admission: RequestAdmission,
+    /// The request of each tenant.
     requests: Vec<Request>,
     provider: MockProvider,
     costs: Costs,
     timeout: Duration,
+    /// The calls in flight.
     calls: Slots<Call>,
+    /// When each call in flight ends. Calls that end at the same instant end in the order of sending.
     ends: BinaryHeap<Reverse<(Instant, u64, SlotKey)>>,
+    /// The tenant of each waiter.
     waiting: Map<u64, usize>,
     run: Run,
     /// The times of every call, if the caller needs them.
@@ -88,10 +107,11 @@ pub(super) fn call_timeout(case: &ControlCase) -> Duration {
     MIN_CALL_TIMEOUT.max(Duration::from_nanos(case.median().as_nanos().saturating_mul(TIMEOUT_IN_MEDIANS)))
 }
 
-/// Runs a contender on a case with `tenants` equal tenants.
+/// Runs a contender on a case with one or two tenants of equal weight. Calls that have not ended when the
+/// case ends count only as sent.
 pub(super) fn run(case: &ControlCase, contender: &Contender, seed: u64, tenants: usize) -> Result<Run, ConfigError> {
     let mut this = Loop::new(case, contender, seed, tenants)?;
-    this.finish(case, tenants);
+    this.run_to_end(case, tenants);
     this.run.refused_by_rate = this.provider.counters().refused_by_rate;
     Ok(this.run)
 }
@@ -100,7 +120,7 @@ pub(super) fn run(case: &ControlCase, contender: &Contender, seed: u64, tenants:
 pub(super) fn times(case: &ControlCase, contender: &Contender, seed: u64) -> Result<Vec<CallTimes>, ConfigError> {
     let mut this = Loop::new(case, contender, seed, 1)?;
     this.times = Some(Vec::new());
-    this.finish(case, 1);
+    this.run_to_end(case, 1);
     Ok(this.times.unwrap_or_default())
 }
 
@@ -133,28 +153,31 @@ impl Loop {
         })
     }
 
-    fn finish(&mut self, case: &ControlCase, tenants: usize) {
-        // With twice the cap, some call always waits.
-        for worker in 0..2 * case.cap as usize {
-            self.start_call(worker % tenants);
+    fn run_to_end(&mut self, case: &ControlCase, tenants: usize) {
+        // With twice as many callers as the cap, some call always waits.
+        for caller in 0..2 * case.cap as usize {
+            self.start_call(caller % tenants);
         }
         let end = Instant::ZERO + case.span;
-        while let Some(at) = self.next().filter(|at| *at <= end) {
+        while let Some(at) = self.next_event().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.step();
+            self.handle_event();
         }
     }
 
-    fn next(&self) -> Option<Instant> {
+    /// Returns when the next call ends or the timer of request admission fires.
+    fn next_event(&self) -> Option<Instant> {
         let end = self.ends.peek().map(|Reverse((at, ..))| *at);
         [end, self.admission.poll_timeout()].into_iter().flatten().min()
     }
 
-    fn step(&mut self) {
+    /// Ends one call if one is due, and handles the timeout otherwise. Then sends the calls that were
+    /// granted.
+    fn handle_event(&mut self) {
         match self.ends.peek().copied() {
             Some(Reverse((at, _, key))) if at <= self.now => {
                 self.ends.pop();
-                self.end(key);
+                self.end_call(key);
             }
             _ => self.admission.handle_timeout(self.now),
         }
@@ -177,6 +200,7 @@ impl Loop {
         }
     }
 
+    /// Sends a granted call to the provider, which decides at once how and when it ends.
     fn send(&mut self, tenant: usize, lease: RequestLease) {
         self.run.sent += 1;
         let tokens = self.costs.next();
@@ -203,19 +227,20 @@ impl Loop {
             let is_refused = completion.outcome == Outcome::RateLimited;
             times.push(CallTimes { sent: self.now, ended: at, is_refused });
         }
-        let key = self.calls.insert(Call { tenant, lease, completion, holds_slot, stated, since: self.now });
+        let key = self.calls.insert(Call { tenant, lease, completion, holds_slot, stated, sent_at: self.now });
         self.ends.push(Reverse((at, self.run.sent, key)));
     }
 
-    fn end(&mut self, key: SlotKey) {
-        let Some(Call { tenant, lease, completion, holds_slot, stated, since }) = self.calls.remove(key) else {
+    /// Counts and releases a call that ends now, and starts the caller's next one.
+    fn end_call(&mut self, key: SlotKey) {
+        let Some(Call { tenant, lease, completion, holds_slot, stated, sent_at }) = self.calls.remove(key) else {
             return;
         };
         if holds_slot {
             self.provider.finish(self.now);
         }
         match completion.outcome {
-            Outcome::Success => self.run.answer(self.now, self.now - since, tenant),
+            Outcome::Success => self.run.answer(self.now, self.now - sent_at, tenant),
             Outcome::RateLimited => self.run.refuse(self.now),
             _ => self.run.failed += 1,
         }

@@ -1,4 +1,7 @@
-//! The figures of a run.
+//! The figures of a run. The [parent module](super) defines them.
+//!
+//! Answers and refusals are counted per *tick* ([`Series::TICK`]). Goodput is compared with the oracle's in
+//! *windows* of several ticks.
 
 use alloc::vec::Vec;
 
@@ -13,14 +16,13 @@ const MIN_WINDOW: Duration = Duration::from_secs(1);
 /// The lowest number of oracle answers with which goodput is compared. With fewer, a single call would
 /// decide.
 const MIN_ANSWERS: u64 = 10;
-/// When nine tenths of the oracle's goodput are due after the start of a stationary case: the later of a time
-/// and a number of median latencies.
+/// How long after the start of a stationary case nine tenths of the oracle's goodput are due: the longer of a
+/// time and a number of median latencies.
 const START_GOAL: (Duration, usize) = (Duration::from_secs(2), 3);
-/// When nine tenths of the oracle's goodput are due after a step: the later of a time and a number of median
-/// latencies.
+/// The same for a step, from the step on.
 const STEP_GOAL: (Duration, usize) = (Duration::from_secs(5), 5);
 
-/// The start and the end of a call.
+/// The start and the end of a call, in the virtual time of the run, which starts at [`Instant::ZERO`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTimes {
     /// When the call was sent.
@@ -39,10 +41,11 @@ pub(super) struct Run {
     /// The part of `refused` that a rate or the surge limit caused.
     pub(super) refused_by_rate: u64,
     pub(super) failed: u64,
-    /// The number of answers per tenant.
+    /// The number of answers per tenant. A run with one tenant has them all in the first place.
     pub(super) by_tenant: [u64; 2],
     /// The answers and refusals per tick.
     pub(super) ticks: Series,
+    /// The latencies of answered calls in nanoseconds.
     latencies: Vec<u64>,
 }
 
@@ -76,6 +79,7 @@ impl Run {
         self.by_tenant.iter().sum()
     }
 
+    /// Returns the 95th percentile of the latencies in nanoseconds, or 0 if no call was answered.
     fn p95(&self) -> u64 {
         let mut sorted = self.latencies.clone();
         sorted.sort_unstable();
@@ -85,11 +89,11 @@ impl Run {
     /// Returns after how many ticks from `event` the goodput first reaches nine tenths of the oracle's, or
     /// `None` if it never does.
     ///
-    /// The time since the event is divided into windows of the median latency, but at least a second.
-    /// Earlier, the oracle has no answers either. In each window, the answers of the run are compared with
-    /// those of the oracle. If the oracle has fewer than [`MIN_ANSWERS`] answers in the window, the following
-    /// windows are added until it has that many. The result is the end of the first window that reaches nine
-    /// tenths.
+    /// The time since the event is divided into windows of the median latency, but at least a second: after
+    /// less than one latency, the oracle has no answers to compare with. In each window, the answers of the
+    /// run are compared with those of the oracle. If the oracle has fewer than [`MIN_ANSWERS`] answers in the
+    /// window, the following windows are added to the comparison until it has that many. The result is the
+    /// end of the first window that reaches nine tenths, without the added ones.
     fn reached(&self, case: &ControlCase, oracle: &Self, event: Duration) -> Option<usize> {
         let (first, end, window) = (Series::ticks(event), Series::ticks(case.span), window(case));
         let is_reached = |from: usize| {
@@ -138,9 +142,9 @@ fn millis(ticks: usize) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Score {
-    /// The number of answers, in permille of the oracle's.
+    /// The number of answers, in permille of the oracle's. It can exceed 1000.
     pub goodput_permille: u64,
-    /// The number of refusals, in permille of the calls sent.
+    /// The number of refusals, in permille of the calls sent, 0 to 1000.
     pub refused_permille: u64,
     /// Whether the goodput reached nine tenths of the oracle's in time.
     ///
@@ -165,11 +169,11 @@ impl Score {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Figures {
-    /// The number of answers, in permille of the oracle's.
+    /// The number of answers, in permille of the oracle's. It can exceed 1000.
     pub goodput_permille: u64,
-    /// The number of refusals, in permille of the calls sent.
+    /// The number of refusals, in permille of the calls sent, 0 to 1000.
     pub refused_permille: u64,
-    /// The number of failures, in permille of the calls sent.
+    /// The number of failures, in permille of the calls sent, 0 to 1000.
     pub failed_permille: u64,
     /// The time from the start until nine tenths of the oracle's goodput are reached. `None` if they never
     /// are.
@@ -179,7 +183,13 @@ pub struct Figures {
     pub step_ms: Option<u64>,
     /// The 95th percentile of the latencies of answered calls, in permille of the oracle's.
     pub p95_permille: u64,
-    /// Jain's index of the goodput of two equal tenants, in permille.
+    /// Jain's index of the answers `a` and `b` of two tenants of equal weight, in permille.
+    ///
+    /// It is `(a + b)^2 / 2(a^2 + b^2)`: 1000 if they are equal, 500 if one tenant gets every answer, and 0
+    /// if there are none.
+    ///
+    /// Source: R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource
+    /// Allocation in Shared Computer Systems", DEC TR-301, 1984.
     pub jain_permille: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The oracle: the reference that knows the provider's schedule.
+//! The oracle: the reference that knows the provider's schedule. It calls the mock provider directly, without
+//! request admission and without a limit algorithm.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
@@ -10,19 +11,22 @@ use crate::error::ConfigError;
 use crate::sim::provider::{MockProvider, MockResponse};
 use crate::time::{Duration, Instant};
 
-/// The number of consecutive calls refused at any load after which the oracle waits for the next event.
+/// The number of consecutive refusals after which the oracle waits for the next event. Only a provider that
+/// refuses a share of all calls at any load refuses the oracle, which then tries again at once. The bound
+/// ends the loop if the share is 1.
 const MAX_REFUSED: u32 = 1_000;
 
 /// The calls in flight at the start of a client that has to climb, and the time in which it doubles them. A
-/// client that has not been refused yet takes silence for acceptance, and refusals of real providers take up
-/// to about that long.
+/// client can double them only when a refusal would have arrived, and refusals of real providers take up to
+/// about that long.
 const CLIMB: (u32, Duration) = (10, Duration::from_millis(250));
 
 /// The run of a client that knows the provider's whole schedule and its rates.
 ///
-/// It is the reference for goodput. The oracle does not know the faults of single calls in advance. A call
-/// that fails or hangs takes no slot of the provider, but it counts against the cap until it fails or times
-/// out.
+/// It is the reference for goodput. It sends each call as soon as a slot is free. It never holds more slots
+/// than the capacity, and never has more calls in flight than the cap of the case. The oracle does not know
+/// the faults of single calls in advance. A call that fails or hangs takes no slot of the provider, but it
+/// counts against the cap until it fails or times out.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     seed: u64,
@@ -30,7 +34,8 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Runs the oracle on a case. Returns an error if the provider's spec is invalid.
+    /// Runs the oracle on a case. Returns an error if the provider's spec is invalid. Costs O(log(calls in
+    /// flight)) for each call.
     pub fn of(case: &ControlCase, seed: u64) -> Result<Self, ConfigError> {
         Self::run_within(case, seed, |_| (case.cap, None))
     }
@@ -38,8 +43,9 @@ impl Oracle {
     /// Runs a client that knows all that the oracle knows, but has to climb: it starts with ten calls in
     /// flight and doubles them each 250 ms.
     ///
-    /// No client reaches the capacity sooner that starts with ten calls and waits 250 ms for a refusal before
-    /// it doubles them.
+    /// It is the bound for a client that starts with ten calls and waits 250 ms for refusals before it
+    /// doubles them: no such client reaches the capacity sooner. Returns an error if the provider's spec is
+    /// invalid.
     pub fn climbing(case: &ControlCase, seed: u64) -> Result<Self, ConfigError> {
         let (first, step) = CLIMB;
         Self::run_within(case, seed, |now| {
@@ -50,12 +56,12 @@ impl Oracle {
         })
     }
 
-    /// Runs a client that never has more calls in flight than `limit` allows. `limit` returns the limit, and
-    /// when it next changes.
+    /// Runs a client that never has more calls in flight than `limit_at` allows. `limit_at` returns the limit
+    /// at an instant, and when it next changes.
     fn run_within(
         case: &ControlCase,
         seed: u64,
-        limit: impl Fn(Instant) -> (u32, Option<Instant>),
+        limit_at: impl Fn(Instant) -> (u32, Option<Instant>),
     ) -> Result<Self, ConfigError> {
         let mut provider = MockProvider::new(&case.provider, seed)?;
         let mut costs = Costs::new(case, seed);
@@ -73,10 +79,10 @@ impl Oracle {
                     run.answer(now, sent.latency, 0);
                 }
             }
-            let (limit, grows) = limit(now);
-            let opens = send(&mut provider, now, limit as usize, call_timeout(case), &mut costs, &mut ends);
+            let (limit, limit_changes) = limit_at(now);
+            let rate_opens = send(&mut provider, now, limit as usize, call_timeout(case), &mut costs, &mut ends);
             let next_end = ends.peek().map(|Reverse((at, _))| *at);
-            match [next_end, provider.next_change(now), opens, grows].into_iter().flatten().min() {
+            match [next_end, provider.next_change(now), rate_opens, limit_changes].into_iter().flatten().min() {
                 Some(next) => now = next,
                 None => break,
             }
@@ -92,7 +98,8 @@ impl Oracle {
         &self.run
     }
 
-    /// Compares this run with the one of the oracle of the same case.
+    /// Compares this run, which may be a [climbing](Oracle::climbing) one, with that of the oracle of the
+    /// same case and seed.
     #[must_use]
     pub fn score(&self, case: &ControlCase, oracle: &Self) -> Score {
         Score::of(case, &self.run, &oracle.run)
@@ -108,23 +115,26 @@ impl Oracle {
 /// A call in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Sent {
+    /// The time from its start to its end.
     latency: Duration,
+    /// Whether it holds a slot of the provider until its end.
     holds_slot: bool,
+    /// Whether its end is a usable answer.
     is_answered: bool,
 }
 
-/// Sends all calls that the provider accepts at `now`. If a rate delays the next call, returns when the rate
-/// lets it through.
+/// Sends all calls that the provider accepts at `now`, up to `limit` calls in flight. If a rate delays the
+/// next call, returns when the rate lets it through.
 fn send(
     provider: &mut MockProvider,
     now: Instant,
-    cap: usize,
+    limit: usize,
     timeout: Duration,
     costs: &mut Costs,
     ends: &mut BinaryHeap<Reverse<(Instant, Sent)>>,
 ) -> Option<Instant> {
     let mut refused = 0;
-    while provider.in_flight() < provider.capacity(now) && ends.len() < cap && refused < MAX_REFUSED {
+    while provider.in_flight() < provider.capacity(now) && ends.len() < limit && refused < MAX_REFUSED {
         let tokens = costs.next();
         if let Some(at) = provider.opens_at(now, tokens) {
             return Some(at);
@@ -138,6 +148,7 @@ fn send(
                 refused += 1;
                 continue;
             }
+            // A closure rejects every other call at this instant as well.
             MockResponse::Reject { .. } => break,
         };
         refused = 0;

@@ -1,4 +1,4 @@
-//! Answers and refusals over time.
+//! Answers and refusals over time, counted in windows.
 
 use alloc::vec::Vec;
 
@@ -12,14 +12,14 @@ use crate::time::{Duration, Instant};
 pub struct Series {
     /// The length of a window, in milliseconds.
     pub window_ms: u64,
-    /// The number of calls answered, per window.
+    /// The number of calls answered, per window. Windows after the last entry have none.
     pub answered: Vec<u64>,
-    /// The number of calls refused, per window.
+    /// The number of calls refused, per window. Windows after the last entry have none.
     pub refused: Vec<u64>,
 }
 
 impl Series {
-    /// The window length during a run. All other windows are multiples of it.
+    /// A tick: the window in which a run is counted. All other windows are multiples of it.
     pub(super) const TICK: Duration = Duration::from_millis(100);
 
     /// Returns the number of ticks in `span`, rounded up.
@@ -53,11 +53,12 @@ impl Series {
         Self { window_ms: ticks as u64 * self.window_ms, answered: sums(&self.answered), refused: sums(&self.refused) }
     }
 
-    /// Returns the number of answers in the windows `from..until`.
+    /// Returns the number of answers in the windows `from..until`, counted from 0.
     pub(super) fn answered_in(&self, from: usize, until: usize) -> u64 {
         sum(&self.answered, from, until)
     }
 
+    /// Returns the number of the window that contains `now`.
     fn window_of(&self, now: Instant) -> usize {
         (now.as_nanos() / 1_000_000 / self.window_ms) as usize
     }

@@ -1,4 +1,4 @@
-//! The survey: the scores of contenders on many providers drawn from seeds.
+//! The survey: the scores of contenders on many providers drawn from seeds. `drawn` lists their kinds.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ pub struct Survey {
     pub providers: Vec<Surveyed>,
 }
 
-/// The scores on one drawn provider.
+/// The scores of all contenders on one drawn provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Surveyed {
@@ -30,7 +30,7 @@ pub struct Surveyed {
     pub kind: String,
     /// The name of the provider, which starts with the kind.
     pub name: String,
-    /// The score of each contender.
+    /// The score of each contender, in the order of [`Survey::contenders`].
     pub scores: Vec<Score>,
 }
 
@@ -50,7 +50,7 @@ pub struct Spread {
     pub median: u64,
     /// The mean goodput.
     pub mean: u64,
-    /// The number of providers on which the contender met the goal in time.
+    /// The number of providers on which the contender was in time.
     pub in_time: Share,
 }
 
@@ -62,7 +62,7 @@ pub struct OfKind {
     pub kind: String,
     /// The number of providers of this kind.
     pub providers: usize,
-    /// The figures of each contender.
+    /// The figures of each contender, in the order of [`Survey::contenders`].
     pub figures: Vec<KindFigures>,
 }
 
@@ -76,7 +76,7 @@ pub struct KindFigures {
     pub goodput_median_permille: u64,
     /// The median of the refusals, in permille of the calls sent.
     pub refused_median_permille: u64,
-    /// The number of providers on which the contender met the goal in time.
+    /// The number of providers on which the contender was in time.
     pub in_time: Share,
 }
 
@@ -98,7 +98,9 @@ impl fmt::Display for Share {
 }
 
 impl Surveyed {
-    /// Draws the provider of `seed` and runs each contender on it.
+    /// Draws the provider of `seed`, and runs the oracle and each contender on it, once with one tenant.
+    ///
+    /// Returns an error if the settings of a contender are invalid.
     pub fn measure(seed: u64, contenders: &[Contender]) -> Result<Self, ConfigError> {
         let case = ControlCase::drawn(seed);
         let oracle = Oracle::of(&case, seed)?;
@@ -108,7 +110,8 @@ impl Surveyed {
 }
 
 impl Survey {
-    /// Creates a survey of these providers, in any order, each measured with these contenders.
+    /// Creates a survey of these providers, in any order, each [measured](Surveyed::measure) with these
+    /// contenders. The other methods expect one score of each contender at every provider.
     #[must_use]
     pub fn new(contenders: &[Contender], mut providers: Vec<Surveyed>) -> Self {
         providers.sort_by(|one, other| (&one.kind, one.seed).cmp(&(&other.kind, other.seed)));
@@ -140,6 +143,9 @@ impl Survey {
     }
 
     /// Returns [`Survey::spreads`] and [`Survey::kinds`] as Markdown tables.
+    ///
+    /// A cell of the second table is `10th percentile, median; refused; in time`: the two goodputs, the
+    /// median of the refusals, and the [`Share`].
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut page = String::from(
@@ -183,6 +189,8 @@ fn sorted(providers: &[Surveyed], index: usize, figure: impl Fn(&Score) -> u64) 
     sorted
 }
 
+/// Returns the value at a percentile of values in ascending order, by the nearest rank below, or 0 if there
+/// are none.
 fn rank(sorted: &[u64], percent: usize) -> u64 {
     sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! The table: the figures of all contenders on all cases.
+//! The table: the [`Figures`] of all contenders on all cases, as one Markdown table per figure.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -12,9 +12,10 @@ use crate::error::ConfigError;
 /// The figures of every contender on every case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Table {
-    /// The contenders' names, in the order of the figures.
+    /// The contenders' names.
     pub contenders: Vec<String>,
-    /// The name of each case, the number of the oracle's answers, and the figures of each contender.
+    /// The name of each case, the number of the oracle's answers, and the figures of each contender in the
+    /// order of `contenders`.
     pub rows: Vec<(String, u64, Vec<Figures>)>,
 }
 
@@ -35,7 +36,8 @@ fn millis(span: Option<u64>) -> String {
 }
 
 impl Table {
-    /// Runs all contenders on all cases. Returns an error if a case or a contender's settings are invalid.
+    /// Runs all contenders on all cases, with the same seed for each provider. Returns an error if a case or
+    /// a contender's settings are invalid.
     pub fn of(cases: &[ControlCase], contenders: &[Contender], seed: u64) -> Result<Self, ConfigError> {
         let mut rows = Vec::new();
         for case in cases {
@@ -52,12 +54,11 @@ impl Table {
     pub fn markdown(&self) -> String {
         let mut page = String::new();
         for (title, unit, show) in SHOWN {
-            let shown = |(case, oracle, figures): &(String, u64, Vec<Figures>)| {
+            let rows = self.rows.iter().map(|(case, _, figures)| {
                 let cells: Vec<String> = figures.iter().map(show).collect();
-                (case.clone(), *oracle, cells)
-            };
-            let rows: Vec<_> = self.rows.iter().map(shown).collect();
-            let rows: Vec<_> = rows.into_iter().filter(|row| row.2.iter().any(|cell| cell != "-")).collect();
+                (case, cells)
+            });
+            let rows: Vec<_> = rows.filter(|(_, cells)| cells.iter().any(|cell| cell != "-")).collect();
             if rows.is_empty() {
                 continue;
             }
@@ -66,7 +67,7 @@ impl Table {
                 let _ = write!(page, " {name} |");
             }
             let _ = write!(page, "\n| --- |{}\n", " ---: |".repeat(self.contenders.len()));
-            for (case, _, cells) in rows {
+            for (case, cells) in rows {
                 let _ = writeln!(page, "| {case} | {} |", cells.join(" | "));
             }
             page.push('\n');

@@ -55,8 +55,8 @@ fn an_oracle_that_has_to_climb_is_late_where_hundreds_of_calls_are_needed_and_in
 
 #[test]
 fn calls_restart_step_by_step_when_a_pace_ends() {
-    // Here a pace ends whose limit has grown far beyond the calls in flight. Tide had 563 permille when all of
-    // them were sent at once.
+    // Here a pace ends whose limit has grown far beyond the calls in flight. Tide had 563 permille when all
+    // of them were sent at once.
     let case = ControlCase::drawn(83);
     let goodput = score(&case, &Contender::tide(), &Oracle::of(&case, 83).unwrap()).unwrap().goodput_permille;
     assert!(goodput >= 900, "{goodput}");

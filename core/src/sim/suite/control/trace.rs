@@ -11,12 +11,12 @@ use super::{Contender, ControlCase, Oracle, drive};
 use crate::error::ConfigError;
 use crate::time::Duration;
 
-/// The number of windows in a trace, unless windows would be shorter than calls or than a second.
+/// The number of windows in a trace, unless its windows would be shorter than a call or a second.
 const TRACE_WINDOWS: u64 = 100;
 /// The lowest cap of an example drawn from a seed. A lower cap leaves little to find.
 const MIN_CAP: u32 = 16;
-/// The highest cap of an example drawn from a seed. It bounds the number of refusals, since an algorithm that
-/// never pauses is refused 200 times a second for each call above the capacity.
+/// The highest cap of an example drawn from a seed. It bounds the number of refusals: an algorithm that never
+/// pauses is refused 200 times a second for each call above the capacity, because a refusal takes 5 ms.
 const MAX_CAP: u32 = 256;
 
 /// A run of a contender on a case, over time.
@@ -38,7 +38,10 @@ impl Trace {
     }
 }
 
-/// Runs a contender on a case, and returns the run over time in windows of [`ControlCase::window`].
+/// Runs a contender on a case with one tenant, and returns the run over time in windows of
+/// [`ControlCase::window`].
+///
+/// `oracle` must be that of the case. Returns an error if the case or the contender's settings are invalid.
 pub fn trace(case: &ControlCase, contender: &Contender, oracle: &Oracle) -> Result<Trace, ConfigError> {
     let run = drive::run(case, contender, oracle.seed(), 1)?;
     Ok(Trace::of(&contender.name, case, &run, oracle.run()))
@@ -57,8 +60,8 @@ impl ControlCase {
     /// case's duration, but at least the median latency of its calls, rounded up.
     #[must_use]
     pub fn window(&self) -> Duration {
-        let share = Duration::from_nanos(self.span.as_nanos() / TRACE_WINDOWS);
-        Duration::from_secs(share.max(self.median()).as_nanos().div_ceil(1_000_000_000).max(1))
+        let hundredth = Duration::from_nanos(self.span.as_nanos() / TRACE_WINDOWS);
+        Duration::from_secs(hundredth.max(self.median()).as_nanos().div_ceil(1_000_000_000).max(1))
     }
 
     /// Returns the kind of the case, which is its name up to the first comma.
@@ -79,7 +82,7 @@ pub struct Example {
 }
 
 impl Example {
-    /// Returns the fixed cases, in the order of the [`Table`](super::Table), each with seed 1.
+    /// Returns the named cases, in the order of the [`Table`](super::Table), each with seed 1.
     #[must_use]
     pub fn named() -> Vec<Self> {
         ControlCase::all().into_iter().map(|case| Self { case, seed: 1 }).collect()
