@@ -1,8 +1,8 @@
 //! The controller of one resource: its adaptive limit, its cooldown and its counts of calls.
 //!
 //! The controller decides *how many* calls of a resource may be in flight, and when. It does not decide which
-//! waiter gets a free slot. The same controller could therefore also serve a resource that several processes
-//! share, if each of them got a share of the limit.
+//! waiter gets a free slot. So the leader of processes that [share](crate::share) a limit uses the same
+//! controller, and gives each process a part of the limit.
 
 use alloc::boxed::Box;
 
