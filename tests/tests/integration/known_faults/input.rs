@@ -90,7 +90,9 @@ fn no_unknown_configuration_key_is_refused_without_its_replacement() {
     // A name from elsewhere is near to none of ours: all that the table may hold are named.
     let foreign = refusal(&GOOD.replacen("max_parallel =", "concurrency =", 1));
     assert!(foreign.contains("unknown key `concurrency` in [[models]]"), "{foreign}");
-    assert!(foreign.contains("expected one of: name, provider, model, api, base_url,") && foreign.contains("max_parallel"));
+    assert!(
+        foreign.contains("expected one of: name, provider, model, api, base_url,") && foreign.contains("max_parallel")
+    );
 }
 
 /// The same for settings that are given as JSON.
