@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::config::ShareConfig;
 use super::fairness::{Demand, divide};
 use super::message::{
-    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MAX_NUMBER, MemberId, MemberShare, Report,
+    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MAX_NUMBER, MemberId, MemberReport, MemberShare,
     Snapshot, Term,
 };
 use crate::call::{Completion, Outcome};
@@ -229,7 +229,7 @@ impl Coordinator {
     ///
     /// Reports may be old, repeated and in any order. A report whose number or version is above 2^53 is
     /// ignored. The [parent module](super) has the cost.
-    pub fn on_reports(&mut self, now: Instant, reports: &[Report]) {
+    pub fn on_reports(&mut self, now: Instant, reports: &[MemberReport]) {
         let now = self.time.observe(now);
         self.controller.on_time(now);
         for report in reports {
@@ -278,7 +278,7 @@ impl Coordinator {
 
 /// Reports.
 impl Coordinator {
-    fn on_report(&mut self, now: Instant, report: &Report) {
+    fn on_report(&mut self, now: Instant, report: &MemberReport) {
         if report.version > MAX_NUMBER || report.seq > MAX_NUMBER {
             return;
         }

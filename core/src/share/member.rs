@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::hash::Hasher as _;
 
 use super::config::{OnLoss, ShareConfig};
-use super::message::{Decision, EndedCall, Group, MAX_NUMBER, MemberId, Report, TakeLead, Term};
+use super::message::{Decision, EndedCall, Group, MAX_NUMBER, MemberId, MemberReport, TakeLead, Term};
 use crate::call::Outcome;
 use crate::error::ConfigError;
 use crate::limit::{CallReport, LimitAlgorithm};
@@ -24,7 +24,7 @@ const ENDS: usize = 1_024;
 #[non_exhaustive]
 pub enum MemberEffect {
     /// Write this report. Replaces a report that was not yet written.
-    Report(Report),
+    Report(MemberReport),
     /// Read the newest decision, and pass it to [`Member::on_decision`].
     ReadDecision,
     /// Try to take the lead, and pass the term in the answer to [`Member::on_lead`].
@@ -294,7 +294,7 @@ impl Member {
         self.sent.push_back((self.seq, now, self.ended));
         // A report that the host has not written yet is superseded.
         self.effects.clear();
-        self.effects.push_back(MemberEffect::Report(Report {
+        self.effects.push_back(MemberEffect::Report(MemberReport {
             member: self.id,
             seq: self.seq,
             version: self.version,

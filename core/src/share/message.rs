@@ -69,7 +69,7 @@ pub struct EndedCall {
 /// The state of a member. Each report replaces the ones before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Report {
+pub struct MemberReport {
     /// The member.
     pub member: MemberId,
     /// The number of the report, from 1.
@@ -92,7 +92,7 @@ pub struct Report {
     pub leaves: bool,
 }
 
-impl Report {
+impl MemberReport {
     /// Returns the number of calls in flight.
     pub(super) fn in_flight(&self) -> u32 {
         u32::try_from(self.started.saturating_sub(self.ended)).unwrap_or(u32::MAX)

@@ -5,7 +5,7 @@
 //! into *shares*. A member starts calls within its share and needs no round trip for a call.
 //!
 //! ```text
-//!   Member ---- Report: seq, adopted version, calls, demand -----> Store ----> Coordinator
+//!   Member ---- MemberReport: seq, version, calls, demand --------> Store ----> Coordinator
 //!   Member <--- Decision: version, limit, share, seen seq -------- Store <---- Coordinator
 //!   Member ---- TakeLead: if the decisions stop -----------------> Store
 //! ```
@@ -26,11 +26,11 @@
 //! reports and writes a decision. For one second after a pause begins, or after the limit moves by more than
 //! one, the beat is 20 ms. These and the following times are the defaults of [`ShareConfig`].
 //!
-//! Every message can be lost, delayed, repeated or reordered. A [`Report`] is cumulative: it repeats the ends
-//! of calls until a decision acknowledges them, and counts them, so that none is processed twice. The store
-//! therefore keeps only the newest report of each member. A [`Decision`] is complete, and each has a
-//! *version* higher than all before. A member adopts only a decision with a higher version than the one it
-//! has.
+//! Every message can be lost, delayed, repeated or reordered. A [`MemberReport`] is cumulative: it
+//! repeats the ends of calls until a decision acknowledges them, and counts them, so that none is processed
+//! twice. The store therefore keeps only the newest report of each member. A [`Decision`] is complete, and
+//! each has a *version* higher than all before. A member adopts only a decision with a higher version than the
+//! one it has.
 //!
 //! A call costs a member O(log(calls in flight)) and no message. A report contains at most 33 groups and the
 //! ends of 1024 calls. A decision contains a share for each member, and costs the leader O(d log d) for d
@@ -164,7 +164,7 @@ pub use config::{OnLoss, ShareConfig};
 pub use coordinator::{Coordinator, CoordinatorEffect};
 pub use member::{Member, MemberEffect};
 pub use message::{
-    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MemberId, MemberShare, Report, Snapshot, TakeLead,
-    Term,
+    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MemberId, MemberReport, MemberShare, Snapshot,
+    TakeLead, Term,
 };
 pub use store::{MemoryStore, Reports, Store};

@@ -4,13 +4,13 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::message::{Decide, Decided, Decision, Lead, MemberId, Report, Snapshot, TakeLead, Term};
+use super::message::{Decide, Decided, Decision, Lead, MemberId, MemberReport, Snapshot, TakeLead, Term};
 
 /// The reports that [`Store::reports_since`] returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
     /// The newest report of each member that wrote one after the position `since`, in any order.
-    pub reports: Vec<Report>,
+    pub reports: Vec<MemberReport>,
     /// The position to read from the next time. A store counts the reports that it keeps as positions, from
     /// 1.
     pub next: u64,
@@ -26,7 +26,7 @@ pub struct Reports {
 pub trait Store {
     /// Keeps `report`, unless the store has this or a newer one of the same member. [`Store::decide`] drops
     /// the reports of members that are gone.
-    fn report(&mut self, report: Report);
+    fn report(&mut self, report: MemberReport);
 
     /// Returns the reports written since the position `since`, which is 0 at first. A store that has lost
     /// writes returns all its reports.
@@ -55,7 +55,7 @@ pub struct MemoryStore {
     decision: Option<Decision>,
     snapshot: Option<Snapshot>,
     /// The newest report of each member, with its position.
-    reports: BTreeMap<MemberId, (u64, Report)>,
+    reports: BTreeMap<MemberId, (u64, MemberReport)>,
     /// The position of the latest report.
     position: u64,
 }
@@ -69,7 +69,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, report: MemberReport) {
         let is_old = self.reports.get(&report.member).is_some_and(|(_, newest)| newest.seq >= report.seq);
         if !is_old {
             self.position += 1;

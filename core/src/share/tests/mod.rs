@@ -17,8 +17,8 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
-fn report(member: u64, seq: u64, version: u64, share: u32) -> Report {
-    Report {
+fn report(member: u64, seq: u64, version: u64, share: u32) -> MemberReport {
+    MemberReport {
         member: MemberId(member),
         seq,
         version,
@@ -41,7 +41,7 @@ fn leader(limit: u32, snapshot: Option<Snapshot>) -> Coordinator {
 }
 
 /// Gives reports to the leader, and returns its decision.
-fn decide(leader: &mut Coordinator, now: Instant, reports: &[Report]) -> Decide {
+fn decide(leader: &mut Coordinator, now: Instant, reports: &[MemberReport]) -> Decide {
     leader.on_reports(now, reports);
     match leader.poll_effect() {
         Some(CoordinatorEffect::Decide(decide)) => decide,
@@ -63,7 +63,7 @@ fn member_of(id: u64, on_loss: OnLoss) -> Member {
 }
 
 /// Returns the report that the member writes at `now`.
-fn next_report(member: &mut Member, now: Instant) -> Report {
+fn next_report(member: &mut Member, now: Instant) -> MemberReport {
     member.handle_timeout(now);
     let effects = core::iter::from_fn(|| member.poll_effect());
     let report =
@@ -98,7 +98,7 @@ fn calls_above_a_lowered_share_occupy_room_until_they_end() {
     let mut leader = leader(10, None);
     decide(&mut leader, at(0), &[report(1, 1, 0, 0)]);
     decide(&mut leader, at(100), &[report(2, 1, 0, 0)]);
-    let busy = Report { started: 8, ..report(1, 2, 2, 5) };
+    let busy = MemberReport { started: 8, ..report(1, 2, 2, 5) };
     assert_eq!(shares(&decide(&mut leader, at(200), &[busy])), [5, 2]);
 }
 
@@ -141,7 +141,7 @@ fn a_report_of_an_unknown_version_stops_increases_for_one_ttl() {
 fn a_member_that_leaves_returns_its_share_at_the_next_beat() {
     let mut leader = leader(10, None);
     decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
-    let leaving = Report { leaves: true, ..report(2, 2, 1, 5) };
+    let leaving = MemberReport { leaves: true, ..report(2, 2, 1, 5) };
     assert_eq!(shares(&decide(&mut leader, at(100), &[report(1, 2, 1, 5), leaving])), [10]);
 }
 
@@ -156,7 +156,7 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
     };
     for (started, ended_calls) in [(u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX)] {
         for number in [0, 1, u64::MAX >> 12, u64::MAX] {
-            let damaged = Report {
+            let damaged = MemberReport {
                 started,
                 ended: ended_calls,
                 ends: vec![ended; 3],
@@ -186,7 +186,7 @@ fn a_lease_runs_from_the_report_that_the_decision_acknowledges() {
     let mut member = member(OnLoss::Stop);
     let seq = next_report(&mut member, at(0)).seq;
     let mut leader = leader(4, None);
-    let decided = decide(&mut leader, at(0), &[Report { seq, ..report(1, 1, 0, 0) }]);
+    let decided = decide(&mut leader, at(0), &[MemberReport { seq, ..report(1, 1, 0, 0) }]);
     assert_eq!(member.room(at(2_999)), 0);
     assert!(member.on_decision(at(3_000), &decided.decision));
     assert_eq!((member.room(at(4_999)), member.room(at(5_000))), (4, 0), "and not from its arrival");

@@ -209,7 +209,7 @@ impl Oracle {
 
 /// Messages.
 impl Oracle {
-    pub(super) fn on_report_sent(&mut self, local: Instant, report: &Report) {
+    pub(super) fn on_report_sent(&mut self, local: Instant, report: &MemberReport) {
         let view = self.member(report.member);
         let until = report.ended as usize;
         assert_eq!(until, view.finished.len(), "a report counts every ended call");
@@ -267,7 +267,7 @@ impl Oracle {
     }
 
     /// A leader processes reports, and makes a decision next.
-    pub(super) fn on_reports(&mut self, now: Instant, term: Term, local: Instant, reports: &[Report]) {
+    pub(super) fn on_reports(&mut self, now: Instant, term: Term, local: Instant, reports: &[MemberReport]) {
         self.exempt_calls(now);
         let Some(view) = self.leaders.get_mut(&term) else { return };
         let (mut successes, mut is_forced, mut lost_writes) = (0, false, false);

@@ -59,7 +59,7 @@ impl WorldConfig {
 /// A message from a process to the store.
 #[derive(Clone, Debug)]
 enum Request {
-    Report(Report),
+    Report(MemberReport),
     ReadDecision(Term, u64),
     TakeLead(TakeLead),
     ReadReports(Term, u64),
