@@ -362,8 +362,9 @@ impl Coordinator {
             self.latencies.push_back(end.latency_ms);
         }
         let before = self.controller.limit(now);
-        // The algorithm of this leader does not know a cut of another leader, and would cut again.
-        let is_hidden = end.version < self.cut_version && self.cut_grants == 0;
+        // A call that started without a lease says nothing about the shared limit. And the algorithm of this
+        // leader does not know a cut of another leader, and would cut again.
+        let is_hidden = end.version == 0 || end.version < self.cut_version && self.cut_grants == 0;
         self.controller.end(now, &grant.as_reported(number, since), &done, is_hidden);
         if is_refused && self.controller.limit(now) < before {
             self.cut_version = self.version + 1;
