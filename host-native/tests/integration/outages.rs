@@ -248,12 +248,13 @@ fn a_terminated_run_waits_for_calls_in_flight_but_not_for_a_pause() {
     let (run, mut lines) = start(&scratch, &remote_pipeline(&server, "", "row_groups = 1"));
     read_until(&mut lines, |line| {
         let provider = &line["providers"][0];
-        provider["cooling_down"] == true && provider["in_flight"] == 0
+        provider["rate_limited"].as_u64() >= Some(4) && provider["in_flight"] == 0
     });
     let made = calls.load(Ordering::SeqCst);
     terminate(&run);
     wait(run, lines).assert(130, &["terminated"]);
-    assert_eq!(calls.load(Ordering::SeqCst), made, "no call begins after that");
+    // The limit algorithm tests with single calls whether the pause applies to all. One may have just begun.
+    assert!(calls.load(Ordering::SeqCst) <= made + 1, "no call begins after that");
     assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
 }
 

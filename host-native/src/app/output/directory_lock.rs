@@ -15,8 +15,20 @@ pub struct DirectoryLock {
     pub(super) root: PathBuf,
     pub(super) existing: ExistingOutput,
     pub(super) is_new: bool,
-    /// The operating system unlocks the file when the process ends, also after a crash.
-    pub(super) lock: File,
+    pub(super) lock: LockFile,
+}
+
+/// A locked file. It is unlocked when it is dropped, and by the operating system when the process ends, also
+/// after a crash.
+#[derive(Debug)]
+pub(super) struct LockFile(File);
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        // Closing the file is not enough: until a command that another thread starts has replaced its memory,
+        // it has a copy of the open file, which keeps the lock.
+        let _ = self.0.unlock();
+    }
 }
 
 impl DirectoryLock {
@@ -40,7 +52,7 @@ impl DirectoryLock {
             is_new |= !root.exists();
             fs::create_dir_all(root).map_err(io_error(root))?;
             let lock = lock(root, &path)?;
-            if is_at(&lock, &path) {
+            if is_at(&lock.0, &path) {
                 break lock;
             }
             // Another run removed the file between opening and locking it.
@@ -60,10 +72,10 @@ impl DirectoryLock {
     }
 }
 
-fn lock(root: &Path, path: &Path) -> Result<File, OutputError> {
+fn lock(root: &Path, path: &Path) -> Result<LockFile, OutputError> {
     let file = File::options().create(true).truncate(false).write(true).open(path).map_err(io_error(path))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(LockFile(file)),
         Err(fs::TryLockError::WouldBlock) => Err(OutputError::InUse(root.to_path_buf())),
         Err(fs::TryLockError::Error(source)) => Err(OutputError::Io { path: path.to_path_buf(), source }),
     }

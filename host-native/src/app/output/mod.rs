@@ -39,7 +39,7 @@ mod stored_output;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::mem;
 use std::ops::Range;
@@ -66,7 +66,7 @@ pub use stored_output::{StoredOutput, StoredRowGroup};
 use crate::app::data::row_file::{FileRow, Layout};
 use crate::app::provider::cost::AmountFile;
 use acceptance::Acceptance;
-use directory_lock::file_names;
+use directory_lock::{LockFile, file_names};
 use error::{io_error, unreadable};
 use files::{
     CAPACITY, MANIFEST, ROWS, SPENT, dropped_name, is_temporary_name, read_lines, remove_if_exists, remove_temporary,
@@ -159,7 +159,7 @@ pub struct OutputDirectory {
     /// The usage of earlier runs.
     used: JobTotals,
     /// Makes a second run on the same directory fail for as long as it is held.
-    _lock: File,
+    _lock: LockFile,
 }
 
 /// The current manifest, which is newer than the one on disk if it is stale.

@@ -1,5 +1,7 @@
 //! Tests of writing, of the state that a killed run leaves, and of resuming from it.
 
+use std::fs::File;
+
 use serde_json::{Value, json};
 
 use super::*;
