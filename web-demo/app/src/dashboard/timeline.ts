@@ -5,7 +5,7 @@ const LEAST_MS = 20;
 
 export class Timeline {
   #now = 0;
-  /** How much is shown while it follows the run and nobody has zoomed. */
+  /** How much is shown while it follows the run and is not zoomed. */
   #usualMs = 1;
   #zoomedMs: number | undefined;
   /** The right end, where it does not follow the run. */

@@ -171,7 +171,7 @@ const COOLDOWN: Lesson = {
 
 const FAIRNESS: Lesson = {
   title: "A fair share by weight",
-  about: "Groups share the workers by weight, whoever has more work waiting.",
+  about: "Groups share the workers by weight, however much work each of them has waiting.",
   scenario: "borrow-and-repay",
   at: 4_500,
   speed: -0.3,
