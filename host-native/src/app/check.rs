@@ -74,6 +74,9 @@ struct DatasetCheck {
     /// The file; `None` if all columns are generated.
     path: Option<PathBuf>,
     rows: u64,
+    /// The number of rows to accept, if `rows` counts candidates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted_rows: Option<u64>,
     columns: usize,
     /// The number of templates in the pipeline file that were rendered.
     templates: usize,
@@ -102,6 +105,7 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
     let dataset = preflight.resolved.as_ref().map(|resolved| DatasetCheck {
         path: preflight.file.rows.dataset().map(|seed| seed.path.clone()),
         rows: resolved.dataset.rows(),
+        accepted_rows: preflight.file.rows.wanted(),
         columns: resolved.dataset.columns().len(),
         templates: resolved.template_sources.len(),
         rendered_rows: SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start),
@@ -255,10 +259,13 @@ impl fmt::Display for CheckReport {
             writeln!(f)?;
         }
         if let Some(dataset) = &self.dataset {
-            let DatasetCheck { path, rows, columns, templates, rendered_rows } = dataset;
-            match path {
-                Some(path) => writeln!(f, "  dataset    {}: {rows} rows of {columns} columns", path.display())?,
-                None => writeln!(f, "  dataset    none: {rows} rows are generated")?,
+            let DatasetCheck { path, rows, accepted_rows, columns, templates, rendered_rows } = dataset;
+            match (path, accepted_rows) {
+                (Some(path), _) => writeln!(f, "  dataset    {}: {rows} rows of {columns} columns", path.display())?,
+                (None, None) => writeln!(f, "  dataset    none: {rows} rows are generated")?,
+                (None, Some(accepted)) => {
+                    writeln!(f, "  dataset    none: up to {rows} rows are generated, until {accepted} are accepted")?;
+                }
             }
             writeln!(f, "  templates  {templates}, rendered for the first {rendered_rows} rows")?;
         }

@@ -121,9 +121,11 @@ fn a_job_that_has_enough_rows_is_done_and_continues_if_more_are_wanted() {
 fn a_run_without_enough_accepted_candidates_says_so() {
     let (scratch, provider) = (Scratch::new(0), Provider::start());
     scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9\nmax_candidates = 10"));
-    scratch
-        .run(&["p.toml", "--out", "out"])
-        .assert(6, &["4 of 9 rows were accepted", "`max_candidates`", "4 of 10 candidates (40.0 %)"]);
+    scratch.run(&["check", "p.toml"]).assert(0, &["up to 10 rows are generated, until 9 are accepted"]);
+    let ended = scratch.run(&["p.toml", "--out", "out", "--export", "all.jsonl"]);
+    ended.assert(6, &["4 of 9 rows were accepted", "`max_candidates`", "4 of 10 candidates (40.0 %)"]);
+    // The same command with `--resume` has no more candidates.
+    assert!(ended.all().contains("is not written, because rows are missing\n"), "{}", ended.all());
     assert_eq!(numbers(&scratch), accepted(4));
     scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9\nmax_candidates = 60"));
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["9 of 20 candidates"]);

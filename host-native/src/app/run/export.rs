@@ -24,9 +24,10 @@ pub(super) async fn export(
 ) {
     let path = file.path.display().to_string();
     if summary.stopped.is_some() || summary.rows_left() > 0 {
-        screen.print_message(&format!(
-            "{path} is not written, because rows are missing; --resume makes and exports them"
-        ));
+        // If the candidates have run out, the reason for the stop says what to do.
+        let is_short = summary.acceptance.as_ref().is_some_and(|acceptance| acceptance.shortage().is_some());
+        let what_to_do = if is_short && summary.rows_left() == 0 { "" } else { "; --resume makes and exports them" };
+        screen.print_message(&format!("{path} is not written, because rows are missing{what_to_do}"));
         return;
     }
     let is_cancelled = Arc::new(AtomicBool::new(false));
