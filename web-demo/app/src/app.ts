@@ -15,8 +15,7 @@ import { fetched, NotLoaded } from "./fetching.ts";
 import { count, span } from "./format.ts";
 import Controls from "./controls/Controls.svelte";
 import { workOffline } from "./offline.ts";
-import { Picker } from "./picker.ts";
-import { openScenario } from "./scenario/scenario.svelte.ts";
+import { openPicker, openScenario } from "./scenario/scenario.svelte.ts";
 import { Simulation } from "./simulation.ts";
 import { Dashboards } from "./dashboards.ts";
 import { addressed, Tabs } from "./tabs.ts";
@@ -30,7 +29,10 @@ import type { View } from "./tabs.ts";
 
 const simulation = new Simulation();
 const explain = new Explain(simulation);
-const picker = new Picker(byId("picker"), "Scenario", (name) => void simulation.pick(name));
+const picker = openPicker((name) => {
+  showPicked(name, titleOf(name) ?? name);
+  void simulation.pick(name);
+});
 // These hear of a run before the dashboards do: a value that is written into a control lays the page out, as it is then.
 const transport = new Transport(simulation);
 simulation.on("coming", (name) => {
@@ -55,7 +57,7 @@ const watch = openWatch(byId("watch"), { explore: () => tabs.go("explore"), lear
 
 /** Starts the scheduler behind the other views, once: the first screen has its own. */
 let begun: Promise<void> | undefined;
-const begin = () => (begun ??= simulation.begin().then(() => picker.offer(simulation.scenarios)));
+const begin = () => (begun ??= simulation.begin().then(() => void (picker.scenarios = simulation.scenarios)));
 
 /** Opens the lessons once they are wanted: their words are more than the first screen has. */
 let lessons: Promise<unknown> | undefined;
@@ -148,10 +150,15 @@ function showResult(frame: Frame) {
 
 const titleOf = (name: string | undefined) => simulation.scenarios.find((one) => one.name === name)?.title;
 
+function showPicked(name: string | undefined, title: string) {
+  picker.chosen = name;
+  picker.title = title;
+}
+
 /** Says which scenario there is. */
 function showScenario() {
   const title = simulation.base?.title || simulation.base?.name || "";
-  picker.show(simulation.name, titleOf(simulation.name) ?? `${title} (edited)`);
+  showPicked(simulation.name, titleOf(simulation.name) ?? `${title} (edited)`);
   say(byId("description"), simulation.base?.description ?? "");
 }
 
