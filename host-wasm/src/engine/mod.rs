@@ -8,7 +8,9 @@ mod run;
 use tidegate_core::sim::scenario::Scenario;
 use wasm_bindgen::prelude::*;
 
-use crate::json::{from_js, to_js};
+use crate::json::from_js;
+#[cfg(any(feature = "playground", feature = "sim"))]
+use crate::json::to_js;
 
 #[cfg(any(feature = "playground", feature = "sim"))]
 pub(crate) use self::run::Run;
