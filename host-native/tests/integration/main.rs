@@ -35,6 +35,7 @@ mod record;
 mod resume;
 mod retried;
 mod runs;
+mod scores;
 mod simulator;
 mod support;
 mod timeline;

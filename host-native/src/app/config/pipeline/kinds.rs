@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use tidegate_core::pipeline::FailureKind;
 use toml::Spanned;
 
+use super::criteria;
 use super::models::{Domain, ModelSpec};
 use super::raw::{FallbackReason, KindName, RawColumn, RawMessage};
 use super::sampler::{self, SamplerSpec};
@@ -23,6 +24,8 @@ use crate::app::provider::chat::{ChatApi, Role};
 pub enum ColumnKind {
     /// The answer of a chat model.
     Llm(Box<LlmCall>),
+    /// The scores that a chat model gives by criteria: an answer whose form the criteria determine.
+    Score(Box<LlmCall>),
     /// The embedding vector of a text.
     Embedding(EmbeddingCall),
     /// The rendered text of a template.
@@ -31,9 +34,9 @@ pub enum ColumnKind {
     Sampler(SamplerSpec),
     /// The verdict of a command or a judge server.
     Judge(JudgeCall),
-    /// The reasoning for the answer of this column of kind llm.
+    /// The reasoning for the answer of this column of kind llm or score.
     Reasoning(Spanned<String>),
-    /// The model that answered in this column of kind llm.
+    /// The model that answered in this column of kind llm or score.
     Model(Spanned<String>),
 }
 
@@ -43,7 +46,7 @@ impl ColumnKind {
     #[must_use]
     pub fn model(&self) -> Option<usize> {
         match self {
-            Self::Llm(call) => Some(call.model),
+            Self::Llm(call) | Self::Score(call) => Some(call.model),
             Self::Embedding(call) => Some(call.model),
             Self::Judge(call) => Some(call.model),
             Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) | Self::Model(_) => None,
@@ -53,11 +56,17 @@ impl ColumnKind {
     /// Returns the indices of all models that the column may call, in order of preference.
     #[must_use]
     pub fn models(&self) -> Vec<usize> {
-        let fallbacks = match self {
-            Self::Llm(call) => &call.fallbacks[..],
-            _ => &[],
-        };
+        let fallbacks = self.chat().map_or(&[][..], |call| &call.fallbacks);
         self.model().into_iter().chain(fallbacks.iter().copied()).collect()
+    }
+
+    /// Returns the call of a column with answers of chat models.
+    #[must_use]
+    pub fn chat(&self) -> Option<&LlmCall> {
+        match self {
+            Self::Llm(call) | Self::Score(call) => Some(call),
+            _ => None,
+        }
     }
 
     /// Returns the name of the kind in files.
@@ -65,6 +74,7 @@ impl ColumnKind {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Llm(_) => "llm",
+            Self::Score(_) => "score",
             Self::Embedding(_) => "embedding",
             Self::Expression(_) => "expression",
             Self::Sampler(_) => "sampler",
@@ -117,6 +127,8 @@ pub struct LlmCall {
     pub extra: Spanned<Map<String, Value>>,
     /// The estimated number of output tokens.
     pub answer_tokens: Option<u32>,
+    /// What follows the last message, if the program adds something to it.
+    pub instruction: Option<String>,
     /// The required form of the answer. `None` accepts any text.
     pub structure: Option<Structure>,
 }
@@ -183,6 +195,7 @@ pub(super) fn check(
     let column = Column { file, table, models, kind: raw.kind };
     Ok(match raw.kind {
         KindName::Llm => ColumnKind::Llm(Box::new(column.llm(raw, directory)?)),
+        KindName::Score => ColumnKind::Score(Box::new(column.score(raw, directory)?)),
         KindName::Embedding => ColumnKind::Embedding(column.embedding(raw)?),
         KindName::Expression => ColumnKind::Expression(Expression {
             template: column.required("template", "a template", raw.template)?,
@@ -211,7 +224,7 @@ impl Column<'_, '_> {
     }
 
     fn answer_column(&self, of: Option<WithSpan<Text>>) -> Result<Spanned<String>, FileError> {
-        self.required("of", "the name of a column of kind `llm`", of)
+        self.required("of", "the name of a column of kind `llm` or `score`", of)
     }
 
     /// Returns the preferred model and its fallbacks, from `model` or `models`.
@@ -288,8 +301,15 @@ impl Column<'_, '_> {
             stop: raw.stop.take().map_or_else(Vec::new, WithSpan::into_texts),
             extra: self.extra(raw.extra.take())?,
             answer_tokens: raw.answer_tokens,
+            instruction: None,
             messages: self.messages(raw)?,
         })
+    }
+
+    fn score(&self, mut raw: RawColumn, directory: &Path) -> Result<LlmCall, FileError> {
+        let criteria = criteria::check(self.file, self.table, raw.criteria.take())?;
+        raw.schema = Some(criteria.schema());
+        Ok(LlmCall { instruction: Some(criteria.instruction()), ..self.llm(raw, directory)? })
     }
 
     /// Returns the token limit of a second call, which must be higher than that of the first.
@@ -311,7 +331,8 @@ impl Column<'_, '_> {
         let Some(list) = raw.messages else {
             let named = |role, key: &str, content| MessageSpec { role, content, title: key.to_string() };
             let system = raw.system.map(|content| named(Role::System, "system", content.spanned()));
-            let prompt = self.required("prompt", "a template, or `messages`", raw.prompt)?;
+            let or_messages = if self.kind == KindName::Llm { ", or `messages`" } else { "" };
+            let prompt = self.required("prompt", &format!("a template{or_messages}"), raw.prompt)?;
             return Ok(system.into_iter().chain([named(Role::User, "prompt", prompt)]).collect());
         };
         for (key, value) in [("prompt", raw.prompt), ("system", raw.system)] {

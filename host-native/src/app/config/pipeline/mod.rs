@@ -18,7 +18,7 @@
 //!
 //! [[columns]]
 //! name = "title"                  # the output column
-//! kind = "llm"                    # llm, embedding, expression, sampler or judge; default: llm
+//! kind = "llm"                    # llm, score, embedding, expression, sampler, judge, ...; default: llm
 //! model = "writer"
 //! prompt = "A title for: {{ note }}"
 //! when = "note | length > 3"      # rows where it is false are skipped
@@ -33,6 +33,7 @@
 //! editors.
 
 mod columns;
+mod criteria;
 pub(crate) mod endpoint;
 mod extras;
 mod kinds;

@@ -200,6 +200,35 @@ fn keys_of_an_llm_column_are_validated() {
 }
 
 #[test]
+fn criteria_have_a_description_and_at_least_two_options_of_one_type() {
+    let score = |rest: &str| {
+        format!("{HEAD}{CHAT}[[columns]]\nname = \"a\"\nkind = \"score\"\nmodel = \"m\"\nprompt = \"x\"\n{rest}\n")
+    };
+    let criterion = |options: &str| score(&format!("criteria.c = {{ description = \"d\", options = {options} }}"));
+    assert_rejected(&score(""), &["[[columns]] has no `criteria`", "a table `criteria.NAME` for each criterion"]);
+    assert_rejected(&score("criteria = {}"), &["`criteria` in [[columns]] has no criterion"]);
+    assert_rejected(&score("criteria = 3"), &["`criteria` in [[columns]] is 3", "a table"]);
+    assert_rejected(&score("criteria.c = { options = { a = \"x\", b = \"y\" } }"), &["has no `description`"]);
+    assert_rejected(&score("criteria.c = { description = \"d\", scale = {} }"), &["unknown key `scale`"]);
+    assert_rejected(
+        &criterion("{ 1 = \"x\" }"),
+        &["p.toml:13:45: `options` of the criterion `c` has 1", "at least two"],
+    );
+    assert_rejected(&criterion("{}"), &["`options` of the criterion `c` has nothing"]);
+    assert_rejected(&criterion("{ 1 = \"x\", many = \"y\" }"), &["has 1, many", "all of them whole numbers or none"]);
+    assert_rejected(&criterion("[1, 2]"), &["a table"]);
+    assert_rejected(&criterion("{ 1 = 1, 2 = \"y\" }"), &["a string that is not empty"]);
+    assert_rejected(
+        &score("criteria.c = { description = \"d\", options = { a = \"x\", b = \"y\" } }\nschema = {}"),
+        &["`schema` is given for a column of kind `score`"],
+    );
+    assert_rejected(
+        &score("messages = []").replace("prompt = \"x\"\n", ""),
+        &["`messages` is given for a column of kind `score`"],
+    );
+}
+
+#[test]
 fn structured_output_keys_are_validated() {
     assert_llm_rejected("schema = { type = 7 }", &["p.toml:12:10: this is not a JSON Schema: "]);
     assert_llm_rejected("schema = 3", &["`schema` in [[columns]] is 3"]);

@@ -1,4 +1,5 @@
-//! Columns of kind `llm`: the answer of a chat model to a conversation that is rendered from templates.
+//! Columns of kind `llm`: the answer of a chat model to a conversation that is rendered from templates. Columns of
+//! kind `score` are such columns whose criteria give an instruction and the structure of the answer.
 //!
 //! A truncated answer is asked for once more with `retry_max_tokens`, if the column sets it.
 //!
@@ -56,6 +57,8 @@ pub struct LlmFill {
     pub extra_templates: Vec<(String, TemplateId)>,
     /// The estimated tokens of an answer, if the file sets it.
     pub answer_tokens: Option<u32>,
+    /// What is added to the last message.
+    pub instruction: Option<String>,
     /// The required structure of the answer; `None` for any text.
     pub structure: Option<AnswerFormat>,
 }
@@ -75,9 +78,9 @@ impl LlmFill {
         let message =
             |(role, content): &(Role, TemplateId)| Ok(Message { role: *role, content: context.render(content)? });
         let mut messages = self.messages.iter().map(message).collect::<Result<Vec<_>, FillError>>()?;
-        if let Some(instruction) = self.structure.as_ref().and_then(AnswerFormat::instruction) {
-            // In the last message, because many models accept a system message only at the start, or not at
-            // all.
+        // In the last message, because many models accept a system message only at the start, or not at all.
+        let of_structure = self.structure.as_ref().and_then(AnswerFormat::instruction);
+        for instruction in self.instruction.iter().chain(&of_structure) {
             if let Some(last) = messages.last_mut() {
                 last.content = format!("{}\n\n{instruction}", last.content);
             }

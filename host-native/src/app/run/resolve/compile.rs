@@ -70,7 +70,7 @@ fn column_type(kind: &ColumnKind) -> ColumnType {
         OutputForm::Json => ColumnType::Json,
     };
     match kind {
-        ColumnKind::Llm(call) => match &call.structure {
+        ColumnKind::Llm(call) | ColumnKind::Score(call) => match &call.structure {
             None => ColumnType::Text,
             Some(structure) => match &structure.schema {
                 Some(schema) => ColumnType::from_schema(schema.get_ref()),
@@ -135,7 +135,7 @@ impl Compiler<'_> {
                 template: self.template("template", &expression.template),
                 output: expression.output,
             }),
-            ColumnKind::Llm(call) => Fill::Llm(Box::new(self.llm(call))),
+            ColumnKind::Llm(call) | ColumnKind::Score(call) => Fill::Llm(Box::new(self.llm(call))),
             ColumnKind::Embedding(call) => Fill::Embedding(EmbeddingFill {
                 model: call.model,
                 input: self.template("input", &call.input),
@@ -202,6 +202,7 @@ impl Compiler<'_> {
             extra: call.extra.get_ref().clone(),
             extra_templates,
             answer_tokens: call.answer_tokens,
+            instruction: call.instruction.clone(),
             structure,
         }
     }
@@ -259,10 +260,9 @@ impl Compiler<'_> {
         self.sources.push(TemplateSource { kind, column: self.index, text: text.clone() });
     }
 
-    /// Returns the index of the column of kind llm that `of` names, and adds it to the inputs.
+    /// Returns the index of the column with answers of chat models that `of` names, and adds it to the inputs.
     fn answer_column(&mut self, of: &Spanned<String>) -> usize {
-        let is_answer =
-            |spec: &&ColumnSpec| matches!(spec.kind, ColumnKind::Llm(_)) && spec.strategy == self.spec.strategy;
+        let is_answer = |spec: &&ColumnSpec| spec.kind.chat().is_some() && spec.strategy == self.spec.strategy;
         let columns = &self.names.file.columns;
         if let Some(at) = columns.iter().position(|spec| is_answer(&spec) && spec.name.get_ref() == of.get_ref()) {
             self.inputs.insert(Input::Generated(at));
@@ -272,11 +272,12 @@ impl Compiler<'_> {
         let error = self.names.source().error(
             of.span(),
             format!(
-                "`of` in [[columns]] names `{}`, which is no column of kind `llm` with this strategy",
+                "`of` in [[columns]] names `{}`, which is no column of kind `llm` or `score` with this strategy",
                 of.get_ref()
             ),
         );
-        let expected = if known.is_empty() { "a column of kind `llm`".to_string() } else { known.join(", ") };
+        let expected =
+            if known.is_empty() { "a column of kind `llm` or `score`".to_string() } else { known.join(", ") };
         self.errors.push(error.expected(format!("one of: {expected}")).suggest(of.get_ref(), known));
         0
     }
