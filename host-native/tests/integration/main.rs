@@ -39,3 +39,4 @@ mod scores;
 mod simulator;
 mod support;
 mod timeline;
+mod validations;

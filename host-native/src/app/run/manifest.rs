@@ -56,9 +56,7 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
     let tables = document.get("columns").and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
     let column = |(index, (column, table)): (usize, (&ColumnSpec, &toml::Value))| {
         // A schema may be in a file of its own, so the table alone does not identify it.
-        let structure = column.kind.chat().and_then(|call| call.structure.as_ref());
-        let schema = structure.and_then(|structure| structure.schema.as_ref());
-        let schema = schema.map_or(String::new(), |schema| schema.get_ref().to_string());
+        let schema = column.kind.schema().map_or(String::new(), |schema| schema.get_ref().to_string());
         (column.name.get_ref().clone(), sha256(&format!("{index}\n{table}\n{schema}")))
     };
     let columns = file.columns.iter().zip(tables).enumerate().map(column).collect();

@@ -97,6 +97,7 @@ impl KindName {
             Self::Expression => "expression",
             Self::Sampler => "sampler",
             Self::Judge => "judge",
+            Self::Validation => "validation",
             Self::Reasoning => "reasoning",
             Self::Model => "model",
         }
@@ -149,6 +150,7 @@ impl KindName {
             Self::Expression => &["template", "output"],
             Self::Sampler => &["sampler"],
             Self::Judge => &["model", "input", "inputs", "output"],
+            Self::Validation => &["input", "schema", "schema_file", "model", "invalid_exit_codes"],
             Self::Reasoning | Self::Model => &["of"],
         }
     }

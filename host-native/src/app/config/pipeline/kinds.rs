@@ -10,7 +10,7 @@ use tidegate_core::pipeline::FailureKind;
 use toml::Spanned;
 
 use super::criteria;
-use super::models::{Domain, ModelSpec};
+use super::models::{Domain, Endpoint, ModelSpec};
 use super::raw::{FallbackReason, KindName, RawColumn, RawMessage};
 use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
@@ -18,6 +18,7 @@ use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, WithSpan};
 use crate::app::provider::chat::{ChatApi, Role};
+use crate::app::provider::command::TEMPORARY_EXIT_CODE;
 
 /// The source of a column's values.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub enum ColumnKind {
     Sampler(SamplerSpec),
     /// The verdict of a command or a judge server.
     Judge(JudgeCall),
+    /// Whether a text is valid.
+    Validation(Validation),
     /// The reasoning for the answer of this column of kind llm or score.
     Reasoning(Spanned<String>),
     /// The model that answered in this column of kind llm or score.
@@ -49,7 +52,8 @@ impl ColumnKind {
             Self::Llm(call) | Self::Score(call) => Some(call.model),
             Self::Embedding(call) => Some(call.model),
             Self::Judge(call) => Some(call.model),
-            Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) | Self::Model(_) => None,
+            Self::Validation(Validation { check: ValidationCheck::Command { model, .. }, .. }) => Some(*model),
+            Self::Validation(_) | Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) | Self::Model(_) => None,
         }
     }
 
@@ -69,6 +73,16 @@ impl ColumnKind {
         }
     }
 
+    /// Returns the JSON Schema that an answer must match, or by which the column checks a value.
+    #[must_use]
+    pub fn schema(&self) -> Option<&Spanned<Value>> {
+        match self {
+            Self::Llm(call) | Self::Score(call) => call.structure.as_ref()?.schema.as_ref(),
+            Self::Validation(Validation { check: ValidationCheck::Json(schema), .. }) => schema.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the kind in files.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -79,6 +93,7 @@ impl ColumnKind {
             Self::Expression(_) => "expression",
             Self::Sampler(_) => "sampler",
             Self::Judge(_) => "judge",
+            Self::Validation(_) => "validation",
             Self::Reasoning(_) => "reasoning",
             Self::Model(_) => "model",
         }
@@ -177,6 +192,29 @@ pub struct JudgeCall {
     pub output: OutputForm,
 }
 
+/// The check of a text.
+#[derive(Clone, Debug)]
+pub struct Validation {
+    /// The template of what is checked.
+    pub input: Spanned<String>,
+    /// How it is checked.
+    pub check: ValidationCheck,
+}
+
+/// How a text is checked.
+#[derive(Clone, Debug)]
+pub enum ValidationCheck {
+    /// It must be JSON, and match this JSON Schema.
+    Json(Option<Spanned<Value>>),
+    /// By a command that reads it.
+    Command {
+        /// The model with the command, by its place in [`PipelineFile::models`](super::PipelineFile::models).
+        model: usize,
+        /// The exit codes that say that it is invalid \[1\].
+        invalid_exit_codes: Vec<u8>,
+    },
+}
+
 /// Request keys that have their own key in `[[columns]]`, or must not be changed.
 pub(super) const RESERVED: [&str; 10] =
     ["model", "messages", "temperature", "top_p", "max_tokens", "stop", "seed", "response_format", "stream", "n"];
@@ -203,6 +241,7 @@ pub(super) fn check(
         }),
         KindName::Sampler => ColumnKind::Sampler(sampler::check(file, table, raw.sampler)?),
         KindName::Judge => ColumnKind::Judge(column.judge(raw)?),
+        KindName::Validation => ColumnKind::Validation(column.validation(raw, directory)?),
         KindName::Reasoning => ColumnKind::Reasoning(column.answer_column(raw.of)?),
         KindName::Model => ColumnKind::Model(column.answer_column(raw.of)?),
     })
@@ -390,6 +429,42 @@ impl Column<'_, '_> {
             inputs,
             output: raw.output.map_or(OutputForm::Json, WithSpan::into_inner),
         })
+    }
+
+    fn validation(&self, mut raw: RawColumn, directory: &Path) -> Result<Validation, FileError> {
+        let input = self.required("input", "a template of what is checked", raw.input.take())?;
+        let given = [
+            ("schema", raw.schema.as_ref().map(WithSpan::span)),
+            ("schema_file", raw.schema_file.as_ref().map(WithSpan::span)),
+        ];
+        let schema = given.into_iter().find_map(|(key, span)| Some((key, span?)));
+        let codes = raw.invalid_exit_codes.take();
+        let Some(name) = raw.model.take() else {
+            if let Some(codes) = codes {
+                let message = "`invalid_exit_codes` in [[columns]] has no effect without a command";
+                return Err(self.file.error(codes.span(), message).expected("`model = ` a model with a `command`"));
+            }
+            let schema = structure::check_schema(self.file, &mut raw, directory)?;
+            return Ok(Validation { input, check: ValidationCheck::Json(schema) });
+        };
+        if let Some((key, span)) = schema {
+            let message = format!("`{key}` is given beside `model`, whose command checks the text");
+            return Err(self.file.error(span, message).expected("`model`, or `schema` or `schema_file`"));
+        }
+        let model = self.model(Some(name.clone()), Domain::Judge)?;
+        if !matches!(self.models[model].endpoint, Endpoint::Command { .. }) {
+            let message =
+                format!("the model `{}` is a server; a column of kind `validation` runs a command", name.get().0);
+            let help = "the answer of a server is a column of kind `judge`";
+            return Err(self.file.error(name.span(), message).expected("a model with a `command`").help(help));
+        }
+        let is_other = |code: &u8| *code == 0 || *code == TEMPORARY_EXIT_CODE;
+        if let Some(codes) = codes.as_ref().filter(|codes| codes.get().is_empty() || codes.get().iter().any(is_other)) {
+            let expected = "exit codes from 1 to 255, but 75: 0 is a valid text, and 75 a temporary failure";
+            return Err(self.file.wrong(codes.span(), expected));
+        }
+        let invalid_exit_codes = codes.map_or_else(|| vec![1], WithSpan::into_inner);
+        Ok(Validation { input, check: ValidationCheck::Command { model, invalid_exit_codes } })
     }
 
     /// Returns the index of the column's model, which must have the domain that the kind calls.

@@ -53,7 +53,9 @@ pub use crate::app::config::value::Setting;
 use crate::app::config::value::{Json, Table};
 pub use columns::ColumnSpec;
 pub use extras::{ExtraValue, RequestExtras};
-pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm};
+pub use kinds::{
+    ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm, Validation, ValidationCheck,
+};
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
 pub use sampler::{LawSpec, Locale, SamplerSpec};

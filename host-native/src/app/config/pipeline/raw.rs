@@ -193,7 +193,7 @@ pub(super) struct RawColumn {
     pub(super) skip_with_upstream: Option<bool>,
     /// Whether the column is left out of the output. Default: false
     pub(super) drop: Option<bool>,
-    /// llm, score, embedding, judge: the name of the model
+    /// llm, score, embedding, judge: the name of the model. validation: a model with the command that checks
     pub(super) model: Option<WithSpan<Text>>,
     /// llm, score: models in order of preference, instead of `model`: calls use the first that can be used
     #[schemars(length(min = 1))]
@@ -229,9 +229,9 @@ pub(super) struct RawColumn {
     pub(super) answer_tokens: Option<u32>,
     /// The type that the text is parsed as. Default: text; json for judge, and with a schema
     pub(super) output: Option<WithSpan<OutputForm>>,
-    /// llm: the JSON Schema that the answer must match
+    /// llm: the JSON Schema that the answer must match. validation: the one that the input must match
     pub(super) schema: Option<WithSpan<JsonTable>>,
-    /// llm: a file with the JSON Schema, relative to the pipeline file
+    /// llm, validation: a file with the JSON Schema, relative to the pipeline file
     pub(super) schema_file: Option<WithSpan<Text>>,
     /// llm, score: how the request asks for the form of the answer. Default: schema with a schema, else prompt
     pub(super) json_mode: Option<WithSpan<JsonMode>>,
@@ -241,11 +241,15 @@ pub(super) struct RawColumn {
     /// score: the criteria by name
     #[schemars(extend("minProperties" = 1))]
     pub(super) criteria: Option<WithSpan<BTreeMap<String, WithSpan<Table<RawCriterion>>>>>,
-    /// embedding: the template of the text. judge: the template of a text to send
+    /// embedding: the template of the text. judge: the template of a text to send. validation: the template of what
+    /// is checked
     pub(super) input: Option<WithSpan<Text>>,
     /// embedding: the number of dimensions of the vector. Default: the default of the model
     #[schemars(range(min = 1, max = 1_048_576))]
     pub(super) dimensions: Option<WithSpan<u32>>,
+    /// validation: the exit codes of the command of the model by which it says that a text is invalid. Default: 1
+    #[schemars(length(min = 1), inner(range(min = 1)))]
+    pub(super) invalid_exit_codes: Option<WithSpan<Vec<u8>>>,
     /// expression: the template
     pub(super) template: Option<WithSpan<Text>>,
     /// sampler: the distribution. Values depend only on the seed, the column and the row number
@@ -268,6 +272,7 @@ fn require_keys_of_kind(schema: &mut Schema) {
         ("reasoning", json!({ "required": ["of"] })),
         ("model", json!({ "required": ["of"] })),
         ("judge", json!({ "required": ["model"], "anyOf": either("input", "inputs") })),
+        ("validation", json!({ "required": ["input"] })),
     ];
     let conditions = conditions.map(|(kind, then)| where_key_is("kind", kind, kind == "llm", &then));
     schema.insert("allOf".to_string(), conditions.to_vec().into());
@@ -307,6 +312,8 @@ pub(super) enum KindName {
     Sampler,
     /// The verdict of a command or a server
     Judge,
+    /// Whether a text is valid, by a JSON Schema or a command
+    Validation,
     /// The reasoning of the model for the answer of a column of kind llm or score
     Reasoning,
     /// The model that answered in a column of kind llm or score

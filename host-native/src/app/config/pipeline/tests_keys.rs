@@ -177,6 +177,35 @@ fn a_column_can_call_only_models_of_the_domain_of_its_kind() {
 }
 
 #[test]
+fn a_validation_has_a_schema_or_a_command() {
+    let validation = |keys: &str| {
+        format!(
+            "{HEAD}[[models]]\nname = \"lint\"\ncommand = [\"true\"]\nmax_parallel = 1\n\
+             [[models]]\nname = \"server\"\nurl = \"http://h\"\nmax_parallel = 1\n\
+             {CHAT}[[columns]]\nname = \"a\"\nkind = \"validation\"\n{keys}\n"
+        )
+    };
+    assert_rejected(&validation("schema = {}"), &["[[columns]] has no `input`", "a template of what is checked"]);
+    assert_rejected(&validation("input = \"x\"\nschema = { type = 7 }"), &["this is not a JSON Schema: "]);
+    let beside = "`schema_file` is given beside `model`";
+    assert_rejected(&validation("input = \"x\"\nmodel = \"lint\"\nschema_file = \"s.json\""), &[beside]);
+    assert_rejected(
+        &validation("input = \"x\"\nmodel = \"server\""),
+        &["the model `server` is a server; a column of kind `validation` runs a command", "a model with a `command`"],
+    );
+    assert_rejected(&validation("input = \"x\"\nmodel = \"m\""), &["the model `m` has the domain `chat`"]);
+    assert_rejected(&validation("input = \"x\"\ninvalid_exit_codes = [1]"), &["has no effect without a command"]);
+    for codes in ["[]", "[0]", "[1, 75]"] {
+        let keys = format!("input = \"x\"\nmodel = \"lint\"\ninvalid_exit_codes = {codes}");
+        assert_rejected(&validation(&keys), &["`invalid_exit_codes` in [[columns]] is", "from 1 to 255, but 75"]);
+    }
+    assert_rejected(
+        &validation("input = \"x\"\nmodel = \"lint\"\ninvalid_exit_codes = [256]"),
+        &["`invalid_exit_codes[0]` in [[columns]] is 256"],
+    );
+}
+
+#[test]
 fn keys_of_an_llm_column_are_validated() {
     assert_llm_rejected("max_tokens = 1.5", &["`max_tokens` in [[columns]] is 1.5", "a whole number"]);
     assert_llm_rejected("temperature = true", &["`temperature` in [[columns]] is true", "a finite number"]);

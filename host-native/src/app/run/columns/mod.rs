@@ -8,6 +8,7 @@ pub mod judge;
 pub mod llm;
 pub mod sampler;
 pub mod structure;
+pub mod validation;
 
 use std::fmt;
 use std::future::Future;
@@ -33,6 +34,8 @@ use expression::ExpressionFill;
 use judge::JudgeFill;
 use llm::LlmFill;
 use sampler::SamplerFill;
+use structure::AnswerFormat;
+use validation::ValidationFill;
 
 /// A compiled column, ready to fill cells.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub enum Fill {
     Sampler(SamplerFill),
     /// The answer of a command or server.
     Judge(JudgeFill),
+    /// Whether a text is valid.
+    Validation(ValidationFill),
     /// What is known about an answer. The task that makes the answer sets it.
     OfAnswer {
         /// The index of the generated column with the answer.
@@ -254,6 +259,16 @@ impl<'a> ModelCalls<'a> {
 }
 
 impl Fill {
+    /// Returns the JSON Schema of the values, if they have one.
+    #[must_use]
+    pub fn schema(&self) -> Option<&Value> {
+        match self {
+            Self::Llm(fill) => fill.structure.as_ref().and_then(AnswerFormat::schema),
+            Self::Validation(_) => Some(&validation::SCHEMA),
+            _ => None,
+        }
+    }
+
     /// Returns the value for `context`, with the reasoning for it.
     pub async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
         let value = match self {
@@ -262,6 +277,7 @@ impl Fill {
             Self::Expression(fill) => fill.fill(context),
             Self::Sampler(fill) => fill.fill(context),
             Self::Judge(fill) => fill.fill(context, calls).await,
+            Self::Validation(fill) => fill.fill(context, calls).await,
             Self::OfAnswer { .. } => Ok(Value::Null),
         };
         value.map(Filled::from)

@@ -10,7 +10,10 @@ use toml::Spanned;
 use super::location::{find_word, template_error};
 use super::names::Names;
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
-use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, OutputForm, Setting};
+use crate::app::config::pipeline::structure::compile_schema;
+use crate::app::config::pipeline::{
+    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, OutputForm, Setting, Validation, ValidationCheck,
+};
 use crate::app::data::column_type::ColumnType;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
@@ -18,6 +21,7 @@ use crate::app::run::columns::judge::JudgeFill;
 use crate::app::run::columns::llm::{CallOption, LlmFill};
 use crate::app::run::columns::sampler::SamplerFill;
 use crate::app::run::columns::structure::AnswerFormat;
+use crate::app::run::columns::validation::{Check, CheckedInput, ValidationFill};
 use crate::app::run::columns::{AnswerPart, Fill};
 use crate::app::template::{Condition, TemplateId, Templates};
 
@@ -81,6 +85,7 @@ fn column_type(kind: &ColumnKind) -> ColumnType {
         ColumnKind::Reasoning(_) | ColumnKind::Model(_) => ColumnType::Text,
         ColumnKind::Expression(expression) => of_form(expression.output),
         ColumnKind::Judge(call) => of_form(call.output),
+        ColumnKind::Validation(_) => ColumnType::Json,
         ColumnKind::Sampler(spec) => spec.laws().map(law_type).fold(ColumnType::Null, ColumnType::unify),
     }
 }
@@ -155,6 +160,7 @@ impl Compiler<'_> {
             }
             ColumnKind::Reasoning(of) => Fill::OfAnswer { of: self.answer_column(of), part: AnswerPart::Reasoning },
             ColumnKind::Model(of) => Fill::OfAnswer { of: self.answer_column(of), part: AnswerPart::Model },
+            ColumnKind::Validation(validation) => Fill::Validation(self.validation(validation)),
             ColumnKind::Judge(call) => {
                 call.inputs.iter().for_each(|input| self.add_named_input(input, "`inputs` in [[columns]]"));
                 Fill::Judge(JudgeFill {
@@ -205,6 +211,26 @@ impl Compiler<'_> {
             instruction: call.instruction.clone(),
             structure,
         }
+    }
+
+    fn validation(&mut self, validation: &Validation) -> ValidationFill {
+        let text = &validation.input;
+        let input = if let Ok(expression) = self.templates.braced_expression(text.get_ref()) {
+            self.register(text, TemplateKind::Value(expression.clone()));
+            CheckedInput::Value(expression)
+        } else {
+            CheckedInput::Text(self.template("input", text))
+        };
+        let check = match &validation.check {
+            ValidationCheck::Json(schema) => Check::Json(schema.as_ref().and_then(|schema| {
+                let invalid = |why| self.errors.push(self.names.source().error(schema.span(), why));
+                compile_schema(schema.get_ref()).map_err(invalid).ok()
+            })),
+            ValidationCheck::Command { model, invalid_exit_codes } => {
+                Check::Command { model: *model, invalid_exit_codes: invalid_exit_codes.clone() }
+            }
+        };
+        ValidationFill { input, check }
     }
 
     fn option<T: Copy>(&mut self, key: &str, setting: Option<&Setting<T>>) -> Option<CallOption<T>> {

@@ -21,7 +21,6 @@ use crate::app::data::Dataset;
 use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::{Layout, RowFormat};
 use crate::app::run::columns::Fill;
-use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::template::shape::Shape;
 use crate::app::template::{Condition, TemplateId, Templates};
 
@@ -100,9 +99,9 @@ impl TemplateSource {
     ) -> Vec<FileError> {
         let errors = match &self.kind {
             TemplateKind::Text(template) => templates.static_errors(template, shape),
-            TemplateKind::Condition(condition) | TemplateKind::Acceptance(condition) => {
-                templates.condition_static_errors(condition, shape)
-            }
+            TemplateKind::Condition(condition)
+            | TemplateKind::Acceptance(condition)
+            | TemplateKind::Value(condition) => templates.condition_static_errors(condition, shape),
         };
         errors.into_iter().map(|error| location::static_error(source, &self.text, error)).collect()
     }
@@ -113,6 +112,8 @@ impl TemplateSource {
 pub enum TemplateKind {
     /// A template that renders a text.
     Text(TemplateId),
+    /// An expression whose value is used, not its text.
+    Value(Condition),
     /// A condition that decides whether a column is made.
     Condition(Condition),
     /// A condition that decides whether a row is accepted. It may read its own column.
@@ -125,7 +126,9 @@ impl TemplateKind {
     pub fn variables(&self, templates: &Templates) -> BTreeSet<String> {
         match self {
             Self::Text(template) => templates.variables(template),
-            Self::Condition(condition) | Self::Acceptance(condition) => templates.condition_variables(condition),
+            Self::Condition(condition) | Self::Acceptance(condition) | Self::Value(condition) => {
+                templates.condition_variables(condition)
+            }
         }
     }
 }
@@ -305,9 +308,8 @@ impl ResolvedPipeline {
             ColumnType::Numbers => Shape::List(Rc::new(Shape::Scalar("a number"))),
             ColumnType::Null | ColumnType::Json => match column {
                 // The value of a skipped cell need not fit the schema, unless it is null.
-                Some(GeneratedColumn { fill: Fill::Llm(fill), otherwise, .. }) if otherwise.is_null() => {
-                    let schema = fill.structure.as_ref().and_then(AnswerFormat::schema);
-                    schema.map_or(Shape::Any, |schema| Shape::Schema { root: schema, schema })
+                Some(GeneratedColumn { fill, otherwise, .. }) if otherwise.is_null() => {
+                    fill.schema().map_or(Shape::Any, |schema| Shape::Schema { root: schema, schema })
                 }
                 _ => Shape::Any,
             },
