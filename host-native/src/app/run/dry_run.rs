@@ -5,7 +5,7 @@ use std::fmt;
 
 use tidegate_core::pipeline::{Pipeline, Strategy};
 
-use crate::app::config::pipeline::{ColumnSpec, PipelineFile};
+use crate::app::config::pipeline::{ColumnSpec, PipelineFile, UniqueSpec};
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::output::ExportFile;
@@ -139,7 +139,10 @@ fn describe_export(export: &ExportFile, file: &PipelineFile, resolved: &Resolved
         Some(record) => ("keys", record.get_ref().keys().cloned().collect()),
         None => ("columns", resolved.output_columns()),
     };
-    format!("{}, with the {what} {}", export.path.display(), names.join(", "))
+    let unique = file.output.unique.as_ref().map_or_else(String::new, |UniqueSpec { column, similarity }| {
+        format!(", without rows whose `{}` has a similarity of {similarity} with an earlier one", column.get_ref())
+    });
+    format!("{}, with the {what} {}{unique}", export.path.display(), names.join(", "))
 }
 
 fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<String> {

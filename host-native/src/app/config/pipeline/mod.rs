@@ -59,7 +59,7 @@ pub use kinds::{
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
 pub use sampler::{LawSpec, Locale, SamplerSpec};
-pub use settings::{OutputColumnSpec, OutputSettings, RowSource, RunSettings, SeedSpec};
+pub use settings::{OutputColumnSpec, OutputSettings, RowSource, RunSettings, SeedSpec, UniqueSpec};
 pub use structure::{JsonMode, Structure};
 
 /// A parsed pipeline file. References between its parts are resolved; references to the dataset are not.

@@ -490,6 +490,20 @@ pub(super) struct RawOutput {
     /// of the output; one that is only `{{ an expression }}` becomes its value. Default: the columns
     #[schemars(extend("minProperties" = 1))]
     pub(super) record: Option<WithSpan<JsonTable>>,
+    /// Whether `--export` leaves out rows in which a column is nearly the same as in an earlier row. Default: all
+    /// rows are exported
+    pub(super) unique: Option<Table<RawUnique>>,
+}
+
+/// Which rows `--export` leaves out, because they are nearly the same as an earlier one
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawUnique {
+    /// The column of the output whose texts are compared
+    pub(super) column: WithSpan<Text>,
+    /// The similarity from which on two texts are nearly the same: the share of common word triples. Default: 0.8
+    #[schemars(range(min = 0.1, max = 1))]
+    pub(super) similarity: Option<WithSpan<Finite>>,
 }
 
 /// A column of the output

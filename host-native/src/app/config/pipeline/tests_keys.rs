@@ -367,6 +367,17 @@ fn a_sampler_has_a_law_with_its_own_keys_in_range() {
 }
 
 #[test]
+fn near_duplicates_have_a_column_and_a_similarity_in_range() {
+    let unique = |keys: &str| format!("{HEAD}{CHAT}{COLUMN}[output]\nunique = {{ {keys} }}\n");
+    assert_rejected(&unique("similarity = 0.5"), &["[output.unique] has no `column`"]);
+    for similarity in ["0.05", "1.01", "-1"] {
+        let keys = format!("column = \"a\", similarity = {similarity}");
+        assert_rejected(&unique(&keys), &["`similarity` in [output.unique] is", "a number from 0.1 to 1"]);
+    }
+    assert_rejected(&unique("column = \"a\", like = 1"), &["unknown key `like` in [output.unique]"]);
+}
+
+#[test]
 fn an_unknown_format_is_rejected_with_the_most_similar_name() {
     assert_rejected(&format!("{HEAD}{CHAT}{COLUMN}[output]\nformat = \"jsnl\"\n"), &["did you mean `jsonl`?"]);
     assert_rejected(

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tidegate_core::pipeline::{Plan, PlanBuilder, Strategy};
 use toml::Spanned;
 
-use crate::app::config::pipeline::{FileError, PipelineFile, SourceText};
+use crate::app::config::pipeline::{FileError, PipelineFile, SourceText, UniqueSpec};
 use crate::app::data::Dataset;
 use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::{Layout, RowFormat};
@@ -164,13 +164,20 @@ impl ResolvedPipeline {
             builder = builder.column(names.plan_column(spec, column));
         }
         let output = output::output_columns(&names, &dataset, &columns, &mut errors);
+        // Of the file, where it lists columns: some of them may have errors.
+        let written: Vec<&str> = match &file.output.columns {
+            Some(listed) => listed.iter().map(|column| column.name.get_ref().as_str()).collect(),
+            None => output.iter().map(|column| column.name.as_str()).collect(),
+        };
+        if let Some(UniqueSpec { column, .. }) = &file.output.unique
+            && !written.contains(&column.get_ref().as_str())
+        {
+            let message = format!("`column` in [output.unique] is no column of the output: `{}`", column.get_ref());
+            let error = file.source.error(column.span(), message).expected(format!("one of: {}", written.join(", ")));
+            errors.push(error.suggest(column.get_ref(), written.iter().copied()));
+        }
         let record = file.output.record.as_ref().map(|record| {
-            // Of the file, where it lists columns: some of them may have errors.
-            let columns: Vec<&str> = match &file.output.columns {
-                Some(listed) => listed.iter().map(|column| column.name.get_ref().as_str()).collect(),
-                None => output.iter().map(|column| column.name.as_str()).collect(),
-            };
-            let variables: Vec<&str> = columns.into_iter().chain([file.output.row_key.as_str()]).collect();
+            let variables: Vec<&str> = written.iter().copied().chain([file.output.row_key.as_str()]).collect();
             Record::compile(&file.source, record, &variables, &mut templates, &mut errors)
         });
         if !errors.is_empty() {
