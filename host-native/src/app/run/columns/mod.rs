@@ -27,7 +27,7 @@ use crate::app::provider::chat::Message;
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
-use crate::app::template::{TemplateId, TemplateValue, Templates};
+use crate::app::template::{Condition, TemplateId, TemplateValue, Templates};
 
 use embedding::EmbeddingFill;
 use expression::ExpressionFill;
@@ -108,6 +108,15 @@ pub struct CalledModel {
     pub fallbacks: Option<FallbackId>,
 }
 
+/// A template that is evaluated to a value.
+#[derive(Clone, Debug)]
+pub enum ValueTemplate {
+    /// The text of a template.
+    Text(TemplateId),
+    /// The value of an expression, for a template that is nothing else.
+    Value(Condition),
+}
+
 /// What a fill may read for one task.
 #[derive(Clone, Copy, Debug)]
 pub struct FillContext<'a> {
@@ -128,6 +137,17 @@ impl FillContext<'_> {
     pub fn render(&self, template: &TemplateId) -> Result<String, FillError> {
         let rendered = self.templates.render(template, self.values.clone());
         rendered.map_err(|error| FillError::failed(FailureKind::Template, error.to_string()))
+    }
+
+    /// Returns the value of `template`.
+    pub fn evaluate(&self, template: &ValueTemplate) -> Result<Value, FillError> {
+        match template {
+            ValueTemplate::Text(template) => self.render(template).map(Value::String),
+            ValueTemplate::Value(expression) => {
+                let value = self.templates.value(expression, self.values.clone());
+                value.map_err(|error| FillError::failed(FailureKind::Template, error.to_string()))
+            }
+        }
     }
 
     /// Returns the value of the variable `name` as JSON; null if there is none.

@@ -11,13 +11,11 @@ use std::sync::LazyLock;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use tidegate_core::budget::Usage;
-use tidegate_core::pipeline::FailureKind;
 
 use super::structure::violations;
-use super::{FillContext, FillError, ModelCalls};
+use super::{FillContext, FillError, ModelCalls, ValueTemplate};
 use crate::app::config::pipeline::structure::cut;
 use crate::app::provider::Client;
-use crate::app::template::{Condition, TemplateId};
 
 /// The maximum number of lines of a command that become errors.
 const MAX_ERRORS: usize = 20;
@@ -26,18 +24,9 @@ const MAX_ERRORS: usize = 20;
 #[derive(Debug)]
 pub struct ValidationFill {
     /// What is checked.
-    pub input: CheckedInput,
+    pub input: ValueTemplate,
     /// How it is checked.
     pub check: Check,
-}
-
-/// What is checked.
-#[derive(Debug)]
-pub enum CheckedInput {
-    /// The text of a template.
-    Text(TemplateId),
-    /// The value of an expression, as for a template that is nothing else.
-    Value(Condition),
 }
 
 /// How a value is checked.
@@ -72,7 +61,7 @@ fn verdict(errors: &[String]) -> Value {
 impl ValidationFill {
     /// Returns the value if no command is needed; `None` otherwise.
     pub fn check_here(&self, context: FillContext<'_>) -> Result<Option<Value>, FillError> {
-        let input = self.input(context)?;
+        let input = context.evaluate(&self.input)?;
         let Check::Json(validator) = &self.check else { return Ok(None) };
         let value = match input {
             Value::String(text) => match serde_json::from_str(text.trim()) {
@@ -96,24 +85,13 @@ impl ValidationFill {
             return Ok(self.check_here(context)?.unwrap_or_default());
         };
         let Some(Client::Command(command)) = calls.client() else { return Err(FillError::no_client(context.column)) };
-        let text = match self.input(context)? {
+        let text = match context.evaluate(&self.input)? {
             Value::String(text) => text,
             value => value.to_string(),
         };
         let check = || command.check(text.as_bytes(), invalid_exit_codes);
         let written = calls.call(context.column, Usage::default(), check).await?;
         Ok(verdict(&written.map_or_else(Vec::new, |written| errors_in(&written))))
-    }
-
-    /// Returns what is checked in this row.
-    fn input(&self, context: FillContext<'_>) -> Result<Value, FillError> {
-        match &self.input {
-            CheckedInput::Text(template) => context.render(template).map(Value::String),
-            CheckedInput::Value(expression) => {
-                let value = context.templates.value(expression, context.values.clone());
-                value.map_err(|error| FillError::failed(FailureKind::Template, error.to_string()))
-            }
-        }
     }
 }
 
@@ -133,8 +111,8 @@ mod tests {
     fn check(input: &str, schema: Option<&Value>, answer: &Value) -> Value {
         let mut templates = Templates::new();
         let input = match templates.braced_expression(input) {
-            Ok(expression) => CheckedInput::Value(expression),
-            Err(_) => CheckedInput::Text(templates.add("i".to_string(), input).unwrap()),
+            Ok(expression) => ValueTemplate::Value(expression),
+            Err(_) => ValueTemplate::Text(templates.add("i".to_string(), input).unwrap()),
         };
         let validator = schema.map(|schema| jsonschema::validator_for(schema).unwrap());
         let values = json!({ "answer": answer });

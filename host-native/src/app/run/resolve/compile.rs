@@ -21,8 +21,8 @@ use crate::app::run::columns::judge::JudgeFill;
 use crate::app::run::columns::llm::{CallOption, LlmFill};
 use crate::app::run::columns::sampler::SamplerFill;
 use crate::app::run::columns::structure::AnswerFormat;
-use crate::app::run::columns::validation::{Check, CheckedInput, ValidationFill};
-use crate::app::run::columns::{AnswerPart, Fill};
+use crate::app::run::columns::validation::{Check, ValidationFill};
+use crate::app::run::columns::{AnswerPart, Fill, ValueTemplate};
 use crate::app::template::{Condition, TemplateId, Templates};
 
 /// Compiles the column at `index` of the file.
@@ -214,13 +214,7 @@ impl Compiler<'_> {
     }
 
     fn validation(&mut self, validation: &Validation) -> ValidationFill {
-        let text = &validation.input;
-        let input = if let Ok(expression) = self.templates.braced_expression(text.get_ref()) {
-            self.register(text, TemplateKind::Value(expression.clone()));
-            CheckedInput::Value(expression)
-        } else {
-            CheckedInput::Text(self.template("input", text))
-        };
+        let input = self.value_template("input", &validation.input);
         let check = match &validation.check {
             ValidationCheck::Json(schema) => Check::Json(schema.as_ref().and_then(|schema| {
                 let invalid = |why| self.errors.push(self.names.source().error(schema.span(), why));
@@ -255,6 +249,15 @@ impl Compiler<'_> {
                 TemplateId::default()
             }
         }
+    }
+
+    /// Compiles the template of the setting `key` like [`template`](Self::template), to be evaluated to a value.
+    fn value_template(&mut self, key: &str, text: &Spanned<String>) -> ValueTemplate {
+        let Ok(expression) = self.templates.braced_expression(text.get_ref()) else {
+            return ValueTemplate::Text(self.template(key, text));
+        };
+        self.register(text, TemplateKind::Value(expression.clone()));
+        ValueTemplate::Value(expression)
     }
 
     fn condition(&mut self, text: &Spanned<String>, kind: fn(Condition) -> TemplateKind) -> Option<Condition> {
