@@ -20,6 +20,7 @@ mod fallbacks;
 mod generated_rows;
 mod inspect;
 mod jobs;
+mod media;
 mod mock_command;
 mod outages;
 mod panics;

@@ -12,7 +12,7 @@
 //!
 //! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the mean
 //! over the sample is used for all rows. A condition that depends only on known values is evaluated; any other is
-//! assumed to hold. Retries are not counted. So the estimate is close where prompts depend on the dataset, and an
+//! assumed to hold. Neither retries nor the tokens of images and recordings are counted. So the estimate is close where prompts depend on the dataset, and an
 //! upper bound where conditions depend on answers.
 
 use serde_json::{Map, Value};
@@ -22,6 +22,7 @@ use tidegate_core::pipeline::Strategy;
 use crate::app::config::pipeline::OutputForm;
 use crate::app::data::{DatasetError, Row};
 use crate::app::run::columns::embedding::EmbeddingFill;
+use crate::app::run::columns::llm::LlmFill;
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::validation::ValidationFill;
 use crate::app::run::columns::{Fill, FillContext, FillError};
@@ -249,7 +250,7 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
         Fill::Sampler(fill) => or_placeholder(fill.fill(context)),
         Fill::Llm(fill) => {
             let conversation = fill.conversation(context);
-            let error = conversation.as_ref().err().map(FillError::to_string);
+            let error = conversation.as_ref().err().map(FillError::to_string).or_else(|| media_error(fill, context));
             let usage = fill.estimate(&conversation.unwrap_or_default());
             let value = fill
                 .structure
@@ -281,6 +282,14 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
             let error = fill.request(context).err().map(|why| why.to_string());
             Placeholder { value, call: Some(Usage::default()), error }
         }
+    }
+}
+
+/// Returns why an image or a recording cannot be sent, as far as this is known without reading it.
+fn media_error(fill: &LlmFill, context: FillContext<'_>) -> Option<String> {
+    match fill.media(context) {
+        Ok(media) => media.iter().find_map(|(_, media)| media.check().err()),
+        Err(error) => Some(error.to_string()),
     }
 }
 

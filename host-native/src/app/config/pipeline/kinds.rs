@@ -1,7 +1,7 @@
 //! The keys of each kind of column, except [samplers](super::sampler).
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, WithSpan};
+use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, Texts, WithSpan};
 use crate::app::provider::chat::{ChatApi, Role};
 use crate::app::provider::command::TEMPORARY_EXIT_CODE;
 
@@ -124,6 +124,8 @@ pub struct LlmCall {
     pub fallback_on: Vec<FailureKind>,
     /// The messages, each with its key in the file.
     pub messages: Vec<MessageSpec>,
+    /// The directory that paths of images and recordings are relative to.
+    pub directory: PathBuf,
     /// Sampling temperature.
     pub temperature: Option<Setting<f64>>,
     /// The probability mass of nucleus sampling.
@@ -155,6 +157,10 @@ pub struct MessageSpec {
     pub role: Role,
     /// The template of the content.
     pub content: Spanned<String>,
+    /// Templates of its images: addresses, data URLs or paths.
+    pub images: Vec<Spanned<String>>,
+    /// Templates of its recordings: data URLs or paths.
+    pub audio: Vec<Spanned<String>>,
     /// The name of the key in error messages, such as `prompt`.
     pub title: String,
 }
@@ -247,6 +253,13 @@ pub(super) fn check(
     })
 }
 
+/// Returns the span of the first key with recordings.
+fn audio_span(raw: &RawColumn) -> Option<Range<usize>> {
+    let mut messages = raw.messages.iter().flat_map(WithSpan::get);
+    let audio = raw.audio.as_ref().or_else(|| messages.find_map(|message| message.get().audio.as_ref()));
+    audio.map(WithSpan::span)
+}
+
 /// The context for validating a column.
 struct Column<'a, 't> {
     file: &'a Document<'t>,
@@ -315,6 +328,7 @@ impl Column<'_, '_> {
         let lacks = [
             ("seed", raw.seed.as_ref().map(WithSpan::span), &[ChatApi::Anthropic, ChatApi::Responses][..]),
             ("stop", raw.stop.as_ref().map(WithSpan::span), &[ChatApi::Responses]),
+            ("audio", audio_span(&raw), &[ChatApi::Anthropic, ChatApi::Responses]),
         ];
         for (key, span, apis) in lacks {
             if let (Some(span), Some(other)) = (span, called.iter().find(|model| apis.contains(&model.api))) {
@@ -342,6 +356,7 @@ impl Column<'_, '_> {
             answer_tokens: raw.answer_tokens,
             instruction: None,
             messages: self.messages(raw)?,
+            directory: directory.to_path_buf(),
         })
     }
 
@@ -367,28 +382,54 @@ impl Column<'_, '_> {
 
     /// Returns the messages from `prompt` and `system`, or from `messages`.
     fn messages(&self, raw: RawColumn) -> Result<Vec<MessageSpec>, FileError> {
+        let texts = |texts: Option<WithSpan<Texts>>| texts.map_or_else(Vec::new, WithSpan::into_texts);
         let Some(list) = raw.messages else {
-            let named = |role, key: &str, content| MessageSpec { role, content, title: key.to_string() };
-            let system = raw.system.map(|content| named(Role::System, "system", content.spanned()));
+            let named = |role, key: &str, content, (images, audio)| MessageSpec {
+                role,
+                content,
+                images,
+                audio,
+                title: key.to_string(),
+            };
+            let no_media = (Vec::new(), Vec::new());
+            let system = raw.system.map(|content| named(Role::System, "system", content.spanned(), no_media));
             let or_messages = if self.kind == KindName::Llm { ", or `messages`" } else { "" };
             let prompt = self.required("prompt", &format!("a template{or_messages}"), raw.prompt)?;
-            return Ok(system.into_iter().chain([named(Role::User, "prompt", prompt)]).collect());
+            let media = (texts(raw.images), texts(raw.audio));
+            return Ok(system.into_iter().chain([named(Role::User, "prompt", prompt, media)]).collect());
         };
-        for (key, value) in [("prompt", raw.prompt), ("system", raw.system)] {
-            if let Some(value) = value {
+        let span = |text: &Option<WithSpan<Text>>| text.as_ref().map(WithSpan::span);
+        let media_span = |texts: &Option<WithSpan<Texts>>| texts.as_ref().map(WithSpan::span);
+        for (key, span) in [
+            ("prompt", span(&raw.prompt)),
+            ("system", span(&raw.system)),
+            ("images", media_span(&raw.images)),
+            ("audio", media_span(&raw.audio)),
+        ] {
+            if let Some(span) = span {
                 let message = format!("`{key}` is given beside `messages`, which are the whole conversation");
-                let expected = "`messages` alone, or `prompt` and `system` alone";
-                return Err(self.file.error(value.span(), message).expected(expected));
+                let expected = "`messages` alone, or the other keys alone";
+                let help = "a message of the list can have `images` and `audio`";
+                let error = self.file.error(span, message).expected(expected);
+                return Err(if matches!(key, "images" | "audio") { error.help(help) } else { error });
             }
         }
         if list.get().is_empty() {
             return Err(self.file.wrong(list.span(), "at least one message"));
         }
         let message = |(index, message): (usize, WithSpan<Table<RawMessage>>)| {
-            let Table(RawMessage { role, content }) = message.into_inner();
-            MessageSpec { role, content: content.spanned(), title: format!("messages[{index}]") }
+            let Table(RawMessage { role, content, images, audio }) = message.into_inner();
+            for (key, span) in [("images", media_span(&images)), ("audio", media_span(&audio))] {
+                if let (Some(span), true) = (span, role != Role::User) {
+                    let message =
+                        format!("`{key}` in [[columns.messages]] is given for a message that is not the user's");
+                    return Err(self.file.error(span, message).expected("`role = \"user\"` beside it"));
+                }
+            }
+            let (images, audio) = (texts(images), texts(audio));
+            Ok(MessageSpec { role, content: content.spanned(), images, audio, title: format!("messages[{index}]") })
         };
-        Ok(list.into_inner().into_iter().enumerate().map(message).collect())
+        list.into_inner().into_iter().enumerate().map(message).collect()
     }
 
     fn extra(&self, extra: Option<WithSpan<JsonTable>>) -> Result<Spanned<Map<String, Value>>, FileError> {

@@ -207,6 +207,10 @@ pub(super) struct RawColumn {
     /// llm: the whole conversation, instead of `prompt` and `system`
     #[schemars(length(min = 1))]
     pub(super) messages: Option<WithSpan<Vec<WithSpan<Table<RawMessage>>>>>,
+    /// llm, score: images of the user message: templates of addresses, data URLs or paths, relative to the pipeline file
+    pub(super) images: Option<WithSpan<Texts>>,
+    /// llm, score: recordings of the user message: templates of paths or data URLs
+    pub(super) audio: Option<WithSpan<Texts>>,
     /// llm, score: sampling temperature; a number, or a template of one
     pub(super) temperature: Option<WithSpan<Checked<NumberOrTemplate<f64>>>>,
     /// llm, score: the probability mass of nucleus sampling; a number, or a template of one
@@ -356,6 +360,10 @@ pub(super) struct RawMessage {
     pub(super) role: Role,
     /// The template of the content
     pub(super) content: WithSpan<Text>,
+    /// Images of a user message: templates of addresses, data URLs or paths, relative to the pipeline file
+    pub(super) images: Option<WithSpan<Texts>>,
+    /// Recordings of a user message: templates of paths or data URLs
+    pub(super) audio: Option<WithSpan<Texts>>,
 }
 
 /// A criterion that a model scores by

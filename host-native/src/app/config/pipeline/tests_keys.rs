@@ -206,6 +206,27 @@ fn a_validation_has_a_schema_or_a_command() {
 }
 
 #[test]
+fn images_and_audio_belong_to_a_user_message_of_an_api_that_has_them() {
+    assert_llm_rejected("images = 3", &["`images` in [[columns]] is 3", "an array of strings"]);
+    let messages = |keys: &str| format!("{HEAD}{CHAT}{}{keys}\n", COLUMN.replace("prompt = \"x\"\n", ""));
+    assert_rejected(
+        &messages("images = \"a.png\"\nmessages = [{ role = \"user\", content = \"x\" }]"),
+        &["`images` is given beside `messages`", "a message of the list can have `images`"],
+    );
+    assert_rejected(
+        &messages("messages = [{ role = \"system\", content = \"x\", images = \"a.png\" }]"),
+        &["`images` in [[columns.messages]] is given for a message that is not the user's", "`role = \"user\"`"],
+    );
+    for api in ["anthropic", "responses"] {
+        let of_api =
+            |keys: &str| messages(keys).replace("max_parallel = 1", &format!("max_parallel = 1\napi = \"{api}\""));
+        let audio = "`audio` in [[columns]] is given, but the API of the model `m` has none";
+        assert_rejected(&of_api("prompt = \"x\"\naudio = \"a.wav\""), &[audio]);
+        assert_rejected(&of_api("messages = [{ role = \"user\", content = \"x\", audio = \"a.wav\" }]"), &[audio]);
+    }
+}
+
+#[test]
 fn keys_of_an_llm_column_are_validated() {
     assert_llm_rejected("max_tokens = 1.5", &["`max_tokens` in [[columns]] is 1.5", "a whole number"]);
     assert_llm_rejected("temperature = true", &["`temperature` in [[columns]] is true", "a finite number"]);

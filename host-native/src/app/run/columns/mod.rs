@@ -22,7 +22,7 @@ use tidegate_core::request::response::RejectionReason;
 use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
-use crate::app::output::CallLine;
+use crate::app::output::{CallLine, CallMessage};
 use crate::app::provider::chat::Message;
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::{CallError, CallOutput, Client};
@@ -218,7 +218,7 @@ impl<'a> ModelCalls<'a> {
         let Some(mut line) = self.kept.map(Mutex::lock) else { return };
         let model = self.caller.and_then(|caller| caller.models.get(at));
         line.model = model.map_or_else(String::new, |model| model.provider.label.clone());
-        line.messages = messages.to_vec();
+        line.messages = messages.iter().map(CallMessage::from).collect();
         line.calls += 1;
         let usage = match answer {
             Ok(answer) => {

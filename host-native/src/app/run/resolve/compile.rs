@@ -12,13 +12,14 @@ use super::names::Names;
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::structure::compile_schema;
 use crate::app::config::pipeline::{
-    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, OutputForm, Setting, Validation, ValidationCheck,
+    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, Setting, Validation, ValidationCheck,
 };
 use crate::app::data::column_type::ColumnType;
+use crate::app::provider::media::MediaKind;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::judge::JudgeFill;
-use crate::app::run::columns::llm::{CallOption, LlmFill};
+use crate::app::run::columns::llm::{CallOption, LlmFill, MediaFill, MessageFill};
 use crate::app::run::columns::sampler::SamplerFill;
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::validation::{Check, ValidationFill};
@@ -176,7 +177,17 @@ impl Compiler<'_> {
     fn llm(&mut self, call: &LlmCall) -> LlmFill {
         let mut messages = Vec::with_capacity(call.messages.len());
         for message in &call.messages {
-            messages.push((message.role, self.template(&message.title, &message.content)));
+            let MessageSpec { role, content, images, audio, title } = message;
+            let content = self.template(title, content);
+            let mut media = Vec::new();
+            for (kind, key, templates) in [(MediaKind::Image, "images", images), (MediaKind::Audio, "audio", audio)] {
+                for (index, text) in templates.iter().enumerate() {
+                    let title = format!("{key}[{index}]");
+                    let template = self.value_template(&format!("{}.{title}", message.title), text);
+                    media.push(MediaFill { kind, title, template });
+                }
+            }
+            messages.push(MessageFill { role: *role, content, media });
         }
         let mut stop = Vec::with_capacity(call.stop.len());
         for (index, text) in call.stop.iter().enumerate() {
@@ -198,6 +209,7 @@ impl Compiler<'_> {
             model: call.model,
             fallback_on: call.fallback_on.clone(),
             messages,
+            directory: call.directory.clone(),
             temperature: self.option("temperature", call.temperature.as_ref()),
             top_p: self.option("top_p", call.top_p.as_ref()),
             max_tokens: self.option("max_tokens", call.max_tokens.as_ref()),
