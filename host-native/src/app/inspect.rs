@@ -131,14 +131,17 @@ fn describe(call: &CallLine) -> String {
     format!("{calls} of {}, {} input and {} output tokens", call.model, call.input_tokens, call.output_tokens)
 }
 
-/// Returns the role and the text of each message, the answer and the error of a call.
+/// Returns the role, media and text of each message, the answer and the error of a call.
 fn parts(call: &CallLine) -> impl Iterator<Item = (&'static str, &str)> {
     let role = |role| match role {
         Role::System => "system",
         Role::User => "user",
         Role::Assistant => "assistant",
     };
-    let messages = call.messages.iter().map(move |message| (role(message.role), message.content.as_str()));
+    let messages = call.messages.iter().flat_map(move |message| {
+        let media = message.media.iter().map(|name| ("media", name.as_str()));
+        media.chain([(role(message.role), message.content.as_str())])
+    });
     let answer = call.answer.iter().map(|text| ("answer", text.as_str()));
     messages.chain(answer).chain(call.error.iter().map(|text| ("error", text.as_str())))
 }

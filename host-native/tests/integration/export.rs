@@ -131,6 +131,56 @@ fn a_record_that_is_wrong_is_an_error_with_its_place_and_one_that_fails_names_th
     assert_eq!(scratch.rows("out").len(), 5, "the rows stay");
 }
 
+/// A dataset of two stories, each told again with few changes, and rows without one.
+const STORIES: &str = r#"{"story": "Fog came in at dawn, and the keeper lit the lamp before the first boat left the harbour."}
+{"story": "A gull stole the keeper's bread while he was mending the long net on the pier."}
+{"story": "fog came in at dawn and the keeper lit the lamp, before the first boat left the quay"}
+{"story": null}
+{"story": "The harbour was closed."}
+{"story": null}
+{"story": "A gull stole the keeper's bread while he was mending the long net on the pier!"}
+"#;
+
+#[test]
+fn an_export_leaves_out_rows_that_are_nearly_the_same_as_an_earlier_row_in_any_order_of_the_run() {
+    let scratch = Scratch::new(0);
+    scratch.write("stories.jsonl", STORIES);
+    let file = |unique: &str| {
+        format!(
+            "[seed]\npath = \"stories.jsonl\"\n[run]\nrow_group_size = 2\n[[columns]]\nname = \"n\"\nkind = \"expression\"\n\
+                 template = \"{{{{ row }}}}\"\n[output]\n{unique}\n"
+        )
+    };
+    let numbers = |path: &str| {
+        jsonl(&scratch.path(path)).iter().map(|row| row["n"].as_str().unwrap().to_string()).collect::<Vec<_>>().concat()
+    };
+    scratch.write("p.toml", &file("unique = { column = \"story\" }"));
+    let arguments = ["p.toml", "--out", "out", "--export", "a.jsonl"];
+    scratch
+        .run(&[&arguments[..], &["--dry-run"]].concat())
+        .assert(0, &["without rows whose `story` has a similarity of 0.8 with an earlier one"]);
+    let ended = scratch.run(&arguments);
+    ended.assert(0, &["exported         5   to a.jsonl", "left out         2   nearly the same as an earlier row"]);
+    ended.assert(0, &["such as row 2: ", "% like row 0"]);
+    assert_eq!(numbers("a.jsonl"), "01345");
+    assert_eq!(scratch.rows("out").len(), 7, "the rows stay");
+    // The rows of the first row group are made last.
+    scratch.run(&["p.toml", "--out", "late"]).assert(0, &[]);
+    std::fs::remove_file(scratch.path("late/rows/000000.jsonl")).unwrap();
+    scratch
+        .run(&["p.toml", "--out", "late", "--resume", "--export", "b.jsonl", "--json"])
+        .assert(0, &["\"left_out\":{"]);
+    assert_eq!(numbers("b.jsonl"), "01345");
+    // The same rows again, with another bound.
+    scratch.write("p.toml", &file("unique = { column = \"story\", similarity = 1 }"));
+    scratch.run(&["p.toml", "--out", "out", "--resume", "--export", "c.jsonl"]).assert(0, &["left out         1"]);
+    assert_eq!(numbers("c.jsonl"), "012345");
+    scratch.write("p.toml", &file("columns = [{ name = \"n\" }]\nunique = { column = \"story\" }"));
+    let no_column = "`column` in [output.unique] is no column of the output: `story`";
+    scratch.run(&arguments).assert(2, &["p.toml:", no_column, "expected one of: n"]);
+    scratch.run(&["p.toml", "--out", "all", "--all-columns", "--export", "d.jsonl"]).assert(0, &["exported         7"]);
+}
+
 #[test]
 fn only_an_export_of_the_same_directory_is_replaced() {
     let scratch = Scratch::new(0);

@@ -19,6 +19,10 @@ use toml::Spanned;
 pub(crate) struct WithSpan<T>(Spanned<T>);
 
 impl<T> WithSpan<T> {
+    pub(crate) fn new(span: std::ops::Range<usize>, value: T) -> Self {
+        Self(Spanned::new(span, value))
+    }
+
     pub(crate) fn span(&self) -> std::ops::Range<usize> {
         self.0.span()
     }

@@ -13,6 +13,7 @@ pub mod digest;
 mod files;
 mod indexed_text;
 mod jsonl;
+pub mod near_duplicates;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub mod row_file;

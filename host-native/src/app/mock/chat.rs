@@ -4,6 +4,8 @@
 //! call with arguments that fit, if `tool_choice` requires one. `n` and the token limits are honoured.
 //! Sampling settings, `stop`, `user` and optional tools are accepted and ignored.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -133,10 +135,73 @@ enum Content {
     Parts(Vec<Part>),
 }
 
-/// A part of a message. Parts without a text are ignored.
+/// A part of a message. Those of other types than texts, images and recordings are ignored.
 #[derive(Debug, Deserialize)]
 struct Part {
+    #[serde(rename = "type")]
+    kind: Option<String>,
     text: Option<String>,
+    /// Of chat completions an object with the address, of the Responses API the address.
+    #[serde(default)]
+    image_url: Value,
+    #[serde(default)]
+    input_audio: Value,
+    /// Where an image of the Messages API is.
+    #[serde(default)]
+    source: Value,
+}
+
+impl Part {
+    /// Returns the tokens of an image or a recording, which must have the form that the API requires; 0 for other
+    /// parts.
+    fn media_tokens(&self, protocol: Protocol) -> Result<u32, ApiError> {
+        let kind = self.kind.as_deref().unwrap_or("text");
+        let (is_valid, tokens) = match (protocol, kind) {
+            (Protocol::Chat, "image_url") => (is_image_url(&self.image_url["url"]), IMAGE_TOKENS),
+            (Protocol::Responses, "input_image") => (is_image_url(&self.image_url), IMAGE_TOKENS),
+            (Protocol::Messages, "image") => (is_image_source(&self.source), IMAGE_TOKENS),
+            (Protocol::Chat, "input_audio") => {
+                let is_known = matches!(self.input_audio["format"].as_str(), Some("wav" | "mp3"));
+                (is_known && is_base64(&self.input_audio["data"]), AUDIO_TOKENS)
+            }
+            (_, "image_url" | "input_image" | "image" | "input_audio") => (false, 0),
+            _ => return Ok(0),
+        };
+        if is_valid {
+            return Ok(tokens);
+        }
+        Err(ApiError::field("messages", format!("a part of the type `{kind}` does not have the form of this API")))
+    }
+}
+
+/// The tokens that an image counts as, whatever its size.
+const IMAGE_TOKENS: u32 = 85;
+
+/// The tokens that a recording counts as, whatever its length.
+const AUDIO_TOKENS: u32 = 100;
+
+/// Returns whether `url` is the address of an image, or a data URL with one.
+fn is_image_url(url: &Value) -> bool {
+    let Some(url) = url.as_str() else { return false };
+    match url.strip_prefix("data:image/").and_then(|data| data.split_once(";base64,")) {
+        Some((_, data)) => is_base64(&data.into()),
+        None => url.starts_with("https://") || url.starts_with("http://"),
+    }
+}
+
+fn is_image_source(source: &Value) -> bool {
+    match source["type"].as_str() {
+        Some("url") => source["url"].as_str().is_some_and(|url| url.starts_with("https://")),
+        Some("base64") => {
+            let is_image = source["media_type"].as_str().is_some_and(|name| name.starts_with("image/"));
+            is_image && is_base64(&source["data"])
+        }
+        _ => false,
+    }
+}
+
+fn is_base64(data: &Value) -> bool {
+    data.as_str().is_some_and(|data| !data.is_empty() && STANDARD.decode(data).is_ok())
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,6 +221,16 @@ enum Prompt {
 }
 
 impl Content {
+    /// Returns the tokens of all images and recordings.
+    fn media_tokens(&self, protocol: Protocol) -> Result<u32, ApiError> {
+        match self {
+            Self::Text(_) => Ok(0),
+            Self::Parts(parts) => {
+                parts.iter().try_fold(0_u32, |sum, part| Ok(sum.saturating_add(part.media_tokens(protocol)?)))
+            }
+        }
+    }
+
     fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -183,13 +258,18 @@ impl CompletionCall {
     /// Parses a request and generates its answer.
     pub(super) fn parse(protocol: Protocol, body: &[u8]) -> Result<Self, ApiError> {
         let invalid_body = |error: serde_json::Error| ApiError::invalid(format!("the body cannot be read: {error}"));
+        let mut media_tokens = 0_u32;
         let (prompts, settings) = match protocol {
             Protocol::Chat | Protocol::Messages | Protocol::Responses => {
                 let body: ChatBody = serde_json::from_slice(body).map_err(invalid_body)?;
                 if body.messages.is_empty() {
                     return Err(ApiError::field("messages", "`messages` is empty; expected at least one"));
                 }
-                let texts = body.messages.iter().filter_map(|message| message.content.as_ref().map(Content::text));
+                let contents = || body.messages.iter().filter_map(|message| message.content.as_ref());
+                for content in contents() {
+                    media_tokens = media_tokens.saturating_add(content.media_tokens(protocol)?);
+                }
+                let texts = contents().map(Content::text);
                 (vec![texts.collect::<Vec<_>>().join("\n")], body.settings)
             }
             Protocol::Text => {
@@ -208,7 +288,8 @@ impl CompletionCall {
                 choices.push(settings.generate_choice(prompt, number)?);
             }
         }
-        let prompt_tokens = prompts.iter().map(|prompt| answer::count_tokens(prompt)).fold(0, u32::saturating_add);
+        let prompt_tokens = prompts.iter().map(|prompt| answer::count_tokens(prompt));
+        let prompt_tokens = prompt_tokens.fold(media_tokens, u32::saturating_add);
         let mut call = Self {
             model: settings.model,
             tokens: (prompt_tokens, 0),
@@ -300,10 +381,44 @@ mod tests {
         let plain = json!({ "model": "m", "messages": [{ "role": "user", "content": "a buoy\nadrift" }] });
         let parts = json!({ "model": "m", "messages": [{ "role": "user", "content": [
             { "type": "text", "text": "a buoy" },
-            { "type": "image_url", "image_url": { "url": "data:," } },
+            { "type": "file", "file": { "file_id": "file-1" } },
             { "type": "text", "text": "adrift" },
         ] }] });
         assert_eq!(answer_texts(&parts), answer_texts(&plain));
+    }
+
+    #[test]
+    fn images_and_recordings_count_as_tokens_and_must_have_the_form_of_the_api() {
+        let call = |protocol: Protocol, part: &Value| {
+            let content = [json!({ "type": "text", "text": "a buoy" }), part.clone()];
+            let body = json!({ "model": "m", "messages": [{ "role": "user", "content": content }] });
+            CompletionCall::parse(protocol, body.to_string().as_bytes()).map(|call| call.tokens.0)
+        };
+        let data = "data:image/png;base64,iVBORw0KGgo=";
+        let of_chat = |url: &str| json!({ "type": "image_url", "image_url": { "url": url } });
+        let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
+        let block = json!({ "type": "image", "source": source });
+        let audio =
+            |format: &str| json!({ "type": "input_audio", "input_audio": { "data": "AAAA", "format": format } });
+        for (protocol, part, tokens) in [
+            (Protocol::Chat, of_chat(data), IMAGE_TOKENS),
+            (Protocol::Chat, of_chat("https://h.test/a.png"), IMAGE_TOKENS),
+            (Protocol::Chat, audio("wav"), AUDIO_TOKENS),
+            (Protocol::Responses, json!({ "type": "input_image", "image_url": data }), IMAGE_TOKENS),
+            (Protocol::Messages, block.clone(), IMAGE_TOKENS),
+        ] {
+            assert_eq!(call(protocol, &part).unwrap(), 2 + tokens, "{part}");
+        }
+        for (protocol, part) in [
+            (Protocol::Chat, of_chat("data:,")),
+            (Protocol::Chat, of_chat("boat.png")),
+            (Protocol::Chat, audio("ogg")),
+            (Protocol::Chat, block),
+            (Protocol::Responses, of_chat(data)),
+            (Protocol::Messages, json!({ "type": "image", "source": { "type": "url", "url": "http://h.test/a" } })),
+        ] {
+            assert_eq!(call(protocol, &part).unwrap_err().param(), Some("messages"), "{part}");
+        }
     }
 
     #[test]

@@ -7,7 +7,26 @@ use serde::{Deserialize, Serialize};
 use super::OutputDirectory;
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{calls_name, read_lines, write_atomically, write_lines};
-use crate::app::provider::chat::Message;
+use crate::app::provider::chat::{Message, Role};
+
+/// A message of a call, without the content of its images and recordings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallMessage {
+    /// The author.
+    pub role: Role,
+    /// The text.
+    pub content: String,
+    /// The addresses and paths of its images and recordings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<String>,
+}
+
+impl From<&Message> for CallMessage {
+    fn from(message: &Message) -> Self {
+        let media = message.media.iter().map(|media| media.name().to_string()).collect();
+        Self { role: message.role, content: message.content.clone(), media }
+    }
+}
 
 /// A line of the file: the calls for one cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +39,7 @@ pub struct CallLine {
     /// The model that was called last, as `provider/model`.
     pub model: String,
     /// The messages of the last call.
-    pub messages: Vec<Message>,
+    pub messages: Vec<CallMessage>,
     /// The text of the last answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,

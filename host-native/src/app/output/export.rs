@@ -20,6 +20,7 @@ use super::files::{MANIFEST, commit, rows_name, write_temporary};
 use super::{DirectoryLock, OutputDirectory};
 use crate::app::data::column_type::ColumnType;
 use crate::app::data::digest::FileDigest;
+use crate::app::data::near_duplicates::{DistinctTexts, NearDuplicate};
 use crate::app::data::row_file::{FileRow, Layout, RowFormat};
 
 /// A Parquet row group of an export ends after so many rows.
@@ -109,6 +110,8 @@ pub struct ExportPlan<'a> {
     pub rows: u64,
     /// Makes a line of JSONL from the values of a row by column; `None` to write the columns of the output.
     pub record: Option<&'a MakeRecord<'a>>,
+    /// The column, and the similarity, by which rows that are nearly the same as an earlier one are left out.
+    pub unique: Option<(&'a str, f64)>,
     /// Set to stop the export.
     pub is_cancelled: &'a AtomicBool,
 }
@@ -117,7 +120,7 @@ pub struct ExportPlan<'a> {
 pub type MakeRecord<'a> = dyn Fn(&Map<String, Value>) -> Result<Value, String> + 'a;
 
 /// A file that was exported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Exported {
     /// The path.
     pub path: PathBuf,
@@ -125,6 +128,60 @@ pub struct Exported {
     pub rows: u64,
     /// Its length.
     pub bytes: u64,
+    /// The rows that were left out, if rows that are nearly the same as an earlier one are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
+}
+
+/// The rows that an export leaves out, because they are nearly the same as an earlier one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// Their number.
+    pub rows: u64,
+    /// The first of them.
+    pub example: Option<SimilarRows>,
+}
+
+/// A row, and an earlier row that it is nearly the same as.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SimilarRows {
+    /// The number of the row.
+    pub row: u64,
+    /// The number of the earlier row.
+    pub earlier: u64,
+    /// The estimated similarity, from 0 to 1.
+    pub similarity: f64,
+}
+
+/// Decides about each row of an export, in order, whether it is left out.
+struct UniqueRows<'a> {
+    column: &'a str,
+    texts: DistinctTexts,
+    /// The numbers of the rows of `texts`.
+    kept: Vec<u64>,
+    left_out: LeftOut,
+}
+
+impl<'a> UniqueRows<'a> {
+    fn new((column, similarity): (&'a str, f64)) -> Self {
+        Self { column, texts: DistinctTexts::new(similarity), kept: Vec::new(), left_out: LeftOut::default() }
+    }
+
+    /// Returns whether the row is exported. A row without a value in the column always is.
+    fn keeps(&mut self, row: u64, values: &Map<String, Value>) -> bool {
+        let found = match values.get(self.column) {
+            None | Some(Value::Null) => return true,
+            Some(Value::String(text)) => self.texts.insert(text),
+            Some(value) => self.texts.insert(&value.to_string()),
+        };
+        let Some(NearDuplicate { of, similarity }) = found else {
+            self.kept.push(row);
+            return true;
+        };
+        self.left_out.rows += 1;
+        self.left_out.example.get_or_insert(SimilarRows { row, earlier: self.kept[of], similarity });
+        false
+    }
 }
 
 /// A row of the export.
@@ -162,11 +219,15 @@ impl OutputDirectory {
         // A link is followed, not replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
         let (mut rows, mut read_error) = (0, None);
+        let mut unique = plan.unique.map(UniqueRows::new);
         let written = write_temporary(&target, |file| {
             let layout = Layout { format: plan.file.format, columns: self.layout.columns[1..].to_vec() };
             let mut writer = layout.writer(file)?;
             let result = self.each_row_group(plan, |stored, is_end_of_group| {
                 for (number, values) in stored {
+                    if unique.as_mut().is_some_and(|unique| !unique.keeps(*number, values)) {
+                        continue;
+                    }
                     let row = match plan.record {
                         Some(record) => {
                             let failed = |why| OutputError::Record { path: path.clone(), row: *number, why };
@@ -186,7 +247,7 @@ impl OutputDirectory {
             writer.finish()
         });
         let temporary = written.map_err(|error| read_error.unwrap_or_else(|| io_error(path)(error)))?;
-        let exported = self.replace_export(plan, &temporary, &target, rows);
+        let exported = self.replace_export(plan, &temporary, &target, rows, unique.map(|unique| unique.left_out));
         if exported.is_err() {
             // What is left of a failed export is of no use.
             let _ = fs::remove_file(&temporary);
@@ -201,10 +262,12 @@ impl OutputDirectory {
         temporary: &Path,
         target: &Path,
         rows: u64,
+        left_out: Option<LeftOut>,
     ) -> Result<Exported, OutputError> {
         let path = &plan.file.path;
-        if rows != plan.rows {
-            return Err(OutputError::RowsMissing { root: self.root.clone(), expected: plan.rows, found: rows });
+        let found = rows + left_out.as_ref().map_or(0, |left_out| left_out.rows);
+        if found != plan.rows {
+            return Err(OutputError::RowsMissing { root: self.root.clone(), expected: plan.rows, found });
         }
         let FileDigest { sha256, bytes } = File::open(temporary).and_then(FileDigest::of).map_err(io_error(path))?;
         let mut cached = self.manifest.lock();
@@ -214,7 +277,7 @@ impl OutputDirectory {
         drop(cached);
         self.write_manifest()?;
         commit(temporary, target).map_err(io_error(path))?;
-        Ok(Exported { path: path.clone(), rows, bytes })
+        Ok(Exported { path: path.clone(), rows, bytes, left_out })
     }
 
     /// Calls `visit` with the numbers and values of the rows of each row group, and whether a row group of the export ends

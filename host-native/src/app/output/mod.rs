@@ -52,12 +52,12 @@ use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
 pub use acceptance::KeptRows;
-pub use calls_file::CallLine;
+pub use calls_file::{CallLine, CallMessage};
 pub use directory_lock::DirectoryLock;
 pub use done_row_groups::DoneRowGroups;
 pub use dropped_file::{DroppedCounts, DroppedLine, REJECTED, SURPLUS, UNMADE};
 pub use error::OutputError;
-pub use export::{ExportFile, ExportPlan, Exported, MakeRecord};
+pub use export::{ExportFile, ExportPlan, Exported, LeftOut, MakeRecord, SimilarRows};
 pub use files::rotate_file;
 pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState};
 pub use output_file::{OutputFile, open_all};

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use reqwest::{Certificate, Url};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value, json};
 use tidegate_core::time::Duration;
 
 use super::answer::CallError;
 use super::completion::{ChatAnswer, read_completion};
 use super::http::{HttpClient, HttpEndpoint, RequestExtras};
+use super::media::Media;
 use super::{ApiKey, CallOutput, messages, responses};
 
 /// The address of one model, and how to connect to it.
@@ -92,13 +93,43 @@ pub enum Role {
     Assistant,
 }
 
-/// A message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A message of a conversation. It is serialized as in chat completions.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The author.
     pub role: Role,
     /// The text.
     pub content: String,
+    /// Images and recordings, which come before the text.
+    pub media: Vec<Media>,
+}
+
+impl Message {
+    /// Creates a message with a text only.
+    #[must_use]
+    pub fn text(role: Role, content: impl Into<String>) -> Self {
+        Self { role, content: content.into(), media: Vec::new() }
+    }
+
+    /// Returns the message in the form of an API that has a part of the type `text_type` for the text, and those of
+    /// `part` for media.
+    pub(super) fn with_parts(&self, text_type: &str, part: fn(&Media) -> Value) -> Value {
+        if self.media.is_empty() {
+            return json!({ "role": self.role, "content": self.content });
+        }
+        let mut parts: Vec<Value> = self.media.iter().map(part).collect();
+        // APIs reject a part with an empty text.
+        if !self.content.trim().is_empty() {
+            parts.push(json!({ "type": text_type, "text": self.content }));
+        }
+        json!({ "role": self.role, "content": parts })
+    }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.with_parts("text", Media::chat_part).serialize(serializer)
+    }
 }
 
 /// A request with a whole conversation. Options that are not set are not sent.
@@ -167,10 +198,9 @@ impl ChatClient {
 
     /// Makes one call with one prompt, and returns the text of the response.
     pub async fn complete(&self, request: ChatRequest<'_>) -> Result<String, CallError> {
-        let message = |role, content: &str| Message { role, content: content.to_string() };
-        let system = request.system.map(|system| message(Role::System, system));
+        let system = request.system.map(|system| Message::text(Role::System, system));
         let conversation = Conversation {
-            messages: system.into_iter().chain([message(Role::User, request.prompt)]).collect(),
+            messages: system.into_iter().chain([Message::text(Role::User, request.prompt)]).collect(),
             temperature: request.temperature,
             max_tokens: request.max_tokens,
             ..Conversation::default()
@@ -203,8 +233,6 @@ impl ChatClient {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -1,10 +1,11 @@
-//! A judge that is a command. Each call starts a process, which reads its input as JSON from standard input
-//! and writes the result to standard output.
+//! A command of the user. Each call starts a process. A judge reads its input as JSON from standard input and
+//! writes the result to standard output; a command that [checks](Command::check) a text reads it there.
 //!
 //! | exit | meaning | retried |
 //! | --- | --- | --- |
 //! | code 0 | success: standard output is the result | |
 //! | code 75 (`EX_TEMPFAIL`) | temporary failure | yes, a bounded number of times |
+//! | a code by which the text is invalid, if it checks one | success: what it writes are the errors in the text | |
 //! | any other code, or a signal | failure | no |
 //! | not within the timeout | timeout | yes, a bounded number of times |
 //!
@@ -24,8 +25,8 @@ use super::CallOutput;
 use super::answer::{CallError, excerpt};
 use super::http::MAX_BODY_BYTES;
 
-/// The exit code for a temporary failure, from `sysexits.h`.
-const EX_TEMPFAIL: i32 = 75;
+/// The exit code for a temporary failure, `EX_TEMPFAIL` of `sysexits.h`.
+pub const TEMPORARY_EXIT_CODE: u8 = 75;
 
 /// The maximum number of bytes of standard error that are kept for the error message.
 const MAX_STDERR_BYTES: usize = 4 << 10;
@@ -64,13 +65,34 @@ impl Command {
     /// Makes one call and returns the standard output. Dropping the future kills the command and its process
     /// group.
     pub async fn run(&self, input: &[u8]) -> Result<CallOutput<String>, CallError> {
+        let Exited { status, stdout, stderr } = self.exit(input).await?;
+        interpret_exit(status, stdout, &stderr)
+    }
+
+    /// Makes one call in which the command checks `text`. Returns `None` if it exits with 0, and what it has
+    /// written, to standard output and then to standard error, if it exits with one of `invalid_exit_codes`.
+    pub async fn check(&self, text: &[u8], invalid_exit_codes: &[u8]) -> Result<CallOutput<Option<String>>, CallError> {
+        let Exited { status, stdout, stderr } = self.exit(text).await?;
+        let is_invalid = |code: i32| u8::try_from(code).is_ok_and(|code| invalid_exit_codes.contains(&code));
+        let value = if status.code().is_some_and(is_invalid) {
+            Some([stdout, stderr].map(|written| String::from_utf8_lossy(&written).into_owned()).join("\n"))
+        } else {
+            // Of a valid text, what the command writes does not matter.
+            interpret_exit(status, Vec::new(), &stderr)?;
+            None
+        };
+        Ok(CallOutput { value, usage: None })
+    }
+
+    /// Makes one call, until the command has exited.
+    async fn exit(&self, input: &[u8]) -> Result<Exited, CallError> {
         match tokio::time::timeout(self.timeout.into(), self.attempt(input)).await {
             Ok(result) => result,
             Err(_) => Err(CallError::Timeout),
         }
     }
 
-    async fn attempt(&self, input: &[u8]) -> Result<CallOutput<String>, CallError> {
+    async fn attempt(&self, input: &[u8]) -> Result<Exited, CallError> {
         let failed = |detail: String| CallError::Command { detail };
         let mut command = tokio::process::Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -95,8 +117,15 @@ impl Command {
         let read = read_all(stdout, MAX_BODY_BYTES);
         let ((), stdout, stderr) = tokio::join!(write, read, read_all(stderr, MAX_STDERR_BYTES));
         let status = group.0.wait().await.map_err(|error| failed(format!("it cannot be waited for: {error}")))?;
-        interpret_exit(status, stdout, &stderr)
+        Ok(Exited { status, stdout, stderr })
     }
+}
+
+/// How a command has exited, and what it has written.
+struct Exited {
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
 }
 
 #[cfg(unix)]
@@ -117,7 +146,7 @@ fn interpret_exit(status: ExitStatus, stdout: Vec<u8>, stderr: &[u8]) -> Result<
     if !status.success() {
         let message = excerpt(&String::from_utf8_lossy(stderr));
         let detail = if message.is_empty() { status.to_string() } else { format!("{status}: {message}") };
-        let is_temporary = status.code() == Some(EX_TEMPFAIL);
+        let is_temporary = status.code() == Some(TEMPORARY_EXIT_CODE.into());
         return Err(if is_temporary { CallError::CommandBusy { detail } } else { CallError::Command { detail } });
     }
     if stdout.len() >= MAX_BODY_BYTES {
@@ -185,6 +214,16 @@ mod tests {
         assert_eq!(error.to_string(), "the command failed (exit status: 3: no such grade)");
         let missing = Command { program: PathBuf::from("/nowhere/judge"), ..shell("") };
         assert!(matches!(missing.run(b"").await, Err(CallError::Command { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_check_is_valid_invalid_or_failed_by_its_exit_code() {
+        let check = async |script: &str| shell(script).check(b"x = 1", &[1, 4]).await.map(|answer| answer.value);
+        assert_eq!(check("cat").await, Ok(None));
+        assert_eq!(check("tr x y; echo 'line 1' >&2; exit 4").await, Ok(Some("y = 1\nline 1\n".to_string())));
+        assert_eq!(check("exit 75").await, Err(CallError::CommandBusy { detail: "exit status: 75".to_string() }));
+        let broken = CallError::Command { detail: "exit status: 2: no such rule".to_string() };
+        assert_eq!(check("echo no such rule >&2; exit 2").await, Err(broken));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! | system messages | `system` |
 //! | no `max_tokens` | [`DEFAULT_MAX_TOKENS`], since the API requires one |
 //! | `stop` | `stop_sequences` |
+//! | images | blocks of the type `image` |
 //! | a JSON Schema | a tool with that schema, which the model must call: its input is the answer |
 //!
 //! | `stop_reason` | result |
@@ -21,6 +22,7 @@ use super::answer::{CallError, excerpt, unreadable};
 use super::chat::{Conversation, Message, Role};
 use super::completion::ChatAnswer;
 use super::http::RequestExtras;
+use super::media::Media;
 use super::reasoning::{Content, SplitText};
 use super::{ApiKey, CallOutput, TokenCounts};
 
@@ -51,7 +53,8 @@ pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<St
     let mut body = extra_body.clone();
     body.extend(extra.clone());
     body.insert("model".to_string(), model.into());
-    body.insert("messages".to_string(), json!(dialogue));
+    let dialogue = dialogue.into_iter().map(|message| message.with_parts("text", Media::messages_block));
+    body.insert("messages".to_string(), dialogue.collect());
     if !system.is_empty() {
         let texts: Vec<&str> = system.iter().map(|message| message.content.as_str()).collect();
         body.insert("system".to_string(), texts.join("\n\n").into());
@@ -177,7 +180,7 @@ mod tests {
     use super::*;
 
     fn conversation(response_format: Option<Value>) -> Conversation {
-        let message = |role, content: &str| Message { role, content: content.to_string() };
+        let message = Message::text;
         Conversation {
             messages: vec![
                 message(Role::System, "Be brief."),

@@ -12,6 +12,7 @@ pub mod cost;
 pub mod embedding;
 pub mod http;
 pub mod key;
+pub mod media;
 mod messages;
 pub mod probe;
 mod rate_feedback;

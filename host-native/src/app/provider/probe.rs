@@ -24,7 +24,7 @@ pub async fn probe_model(client: &Client) -> Result<CallOutput<()>, CallError> {
     let success = |usage| Ok(CallOutput { value: (), usage });
     let result = match client {
         Client::Chat(chat) => {
-            let message = Message { role: Role::User, content: PROMPT.to_string() };
+            let message = Message::text(Role::User, PROMPT);
             let conversation = Conversation { messages: vec![message], max_tokens: Some(1), ..Conversation::default() };
             chat.chat(&conversation).await.map(|answer| answer.usage)
         }

@@ -2,7 +2,7 @@
 //!
 //! | of a conversation | in the request |
 //! | --- | --- |
-//! | messages | `input` |
+//! | messages | `input`, with parts of the type `input_image` for images |
 //! | `max_tokens` | `max_output_tokens` |
 //! | the format of the answer | `text.format` |
 //! | | `store = false`: the provider keeps no copy, unless the file says so |
@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{CallError, error_in_success, excerpt, unreadable};
 use super::chat::Conversation;
 use super::completion::ChatAnswer;
+use super::media::Media;
 use super::reasoning::{Content, SplitText};
 use super::{CallOutput, TokenCounts};
 
@@ -30,7 +31,8 @@ pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<St
     body.extend(extra_body.clone());
     body.extend(extra.clone());
     body.insert("model".to_string(), model.into());
-    body.insert("input".to_string(), json!(messages));
+    let input = messages.iter().map(|message| message.with_parts("input_text", Media::responses_part));
+    body.insert("input".to_string(), input.collect());
     let options = [
         ("max_output_tokens", max_tokens.map(Value::from)),
         ("temperature", temperature.map(Value::from)),
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_conversation_is_sent_as_input_with_a_flat_format() {
-        let message = |role, content: &str| Message { role, content: content.to_string() };
+        let message = Message::text;
         let schema = json!({ "type": "object" });
         let conversation = Conversation {
             messages: vec![message(Role::System, "Be brief."), message(Role::User, "Why?")],

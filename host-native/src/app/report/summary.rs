@@ -12,7 +12,7 @@ use tidegate_core::observe::RunFigures;
 use tidegate_core::pipeline::RetryableCount;
 
 use crate::app::error::Exit;
-use crate::app::output::{EarlierOutput, Exported, JobTotals, ModelTotals};
+use crate::app::output::{EarlierOutput, Exported, JobTotals, LeftOut, ModelTotals, SimilarRows};
 use crate::app::provider::cost::Money;
 use crate::app::render::table::percent;
 use crate::app::report::comparison::Comparison;

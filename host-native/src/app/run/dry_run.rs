@@ -5,12 +5,13 @@ use std::fmt;
 
 use tidegate_core::pipeline::{Pipeline, Strategy};
 
-use crate::app::config::pipeline::{ColumnSpec, PipelineFile};
+use crate::app::config::pipeline::{ColumnSpec, PipelineFile, UniqueSpec};
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::output::ExportFile;
 use crate::app::provider::cost::Money;
 use crate::app::render::table::{row, write_table};
+use crate::app::run::columns::Fill;
 use crate::app::run::estimate::{ColumnEstimate, SAMPLE_ROWS};
 use crate::app::run::models::plan_gate;
 use crate::app::run::observer::RunObserver;
@@ -139,7 +140,10 @@ fn describe_export(export: &ExportFile, file: &PipelineFile, resolved: &Resolved
         Some(record) => ("keys", record.get_ref().keys().cloned().collect()),
         None => ("columns", resolved.output_columns()),
     };
-    format!("{}, with the {what} {}", export.path.display(), names.join(", "))
+    let unique = file.output.unique.as_ref().map_or_else(String::new, |UniqueSpec { column, similarity }| {
+        format!(", without rows whose `{}` has a similarity of {similarity} with an earlier one", column.get_ref())
+    });
+    format!("{}, with the {what} {}{unique}", export.path.display(), names.join(", "))
 }
 
 fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<String> {
@@ -163,9 +167,19 @@ fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEs
             column.name
         ));
     }
+    let has_media = |column: &GeneratedColumn| matches!(&column.fill, Fill::Llm(chat) if chat.has_media());
+    for column in &resolved.columns {
+        if has_media(column) {
+            notes.push(format!("The tokens and the cost of images and audio in `{}` are not counted.", column.name));
+        }
+    }
     for (column, estimate) in resolved.columns.iter().zip(estimates).filter(|(_, estimate)| estimate.unrendered > 0) {
         let why = match &estimate.failure {
             Some(failure) => format!("such as {}. The run would drop them", failure.error),
+            None if has_media(column) => {
+                "it reads fields of answers, which a dry run does not have, or names files that cannot be sent"
+                    .to_string()
+            }
             None => "it reads fields of answers, which a dry run does not have".to_string(),
         };
         notes

@@ -7,11 +7,12 @@
 //!   `max_tokens`, else 256;
 //! - a structured answer by a value with the types of its schema;
 //! - a vector by one with the same dimensions;
-//! - the answer of a judge by a word, a zero or an empty object, depending on its output form.
+//! - the answer of a judge by a word, a zero or an empty object, depending on its output form;
+//! - the verdict of a command that checks a text by that on a valid one.
 //!
 //! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the mean
 //! over the sample is used for all rows. A condition that depends only on known values is evaluated; any other is
-//! assumed to hold. Retries are not counted. So the estimate is close where prompts depend on the dataset, and an
+//! assumed to hold. Neither retries nor the tokens of images and recordings are counted. So the estimate is close where prompts depend on the dataset, and an
 //! upper bound where conditions depend on answers.
 
 use serde_json::{Map, Value};
@@ -21,7 +22,9 @@ use tidegate_core::pipeline::Strategy;
 use crate::app::config::pipeline::OutputForm;
 use crate::app::data::{DatasetError, Row};
 use crate::app::run::columns::embedding::EmbeddingFill;
+use crate::app::run::columns::llm::LlmFill;
 use crate::app::run::columns::structure::AnswerFormat;
+use crate::app::run::columns::validation::ValidationFill;
 use crate::app::run::columns::{Fill, FillContext, FillError};
 use crate::app::run::resolve::{GeneratedColumn, Input, ResolvedPipeline, TemplateKind};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
@@ -204,7 +207,8 @@ impl Sample<'_> {
             FillContext { column: &column.name, templates: &self.resolved.templates, values, row, is_whole_group };
         let Placeholder { value, call, error } = placeholder(&column.fill, context);
         is_rendered &= error.is_none();
-        let is_local = matches!(column.fill, Fill::Expression(_) | Fill::Sampler(_));
+        let is_local =
+            matches!(column.fill, Fill::Expression(_) | Fill::Sampler(_) | Fill::Validation(_)) && call.is_none();
         let cell = SampleCell { value, is_known: is_known && is_local && is_rendered, is_skipped: false };
         let failure = (is_known && !is_rendered).then(|| self.failure(at, values, error));
         SampleResult { cell, call, is_upper_bound, is_rendered, failure }
@@ -215,6 +219,7 @@ impl Sample<'_> {
         let templates = &self.resolved.templates;
         let error = |kind: &TemplateKind| match kind {
             TemplateKind::Text(template) => templates.render(template, values.clone()).err(),
+            TemplateKind::Value(expression) => templates.value(expression, values.clone()).err(),
             TemplateKind::Condition(condition) => templates.holds(condition, values.clone()).err(),
             // It reads the value of its column, which a dry run does not have.
             TemplateKind::Acceptance(_) => None,
@@ -245,7 +250,7 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
         Fill::Sampler(fill) => or_placeholder(fill.fill(context)),
         Fill::Llm(fill) => {
             let conversation = fill.conversation(context);
-            let error = conversation.as_ref().err().map(FillError::to_string);
+            let error = conversation.as_ref().err().map(FillError::to_string).or_else(|| media_error(fill, context));
             let usage = fill.estimate(&conversation.unwrap_or_default());
             let value = fill
                 .structure
@@ -261,6 +266,13 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
             let error = input.err().map(|why| why.to_string());
             Placeholder { value: vec![Value::from(0.5); dimensions].into(), call: Some(usage), error }
         }
+        Fill::Validation(fill) => {
+            let checked = fill.check_here(context);
+            let call = matches!(checked, Ok(None)).then(Usage::default);
+            let error = checked.as_ref().err().map(FillError::to_string);
+            let value = checked.ok().flatten().unwrap_or_else(ValidationFill::placeholder);
+            Placeholder { value, call, error }
+        }
         Fill::Judge(fill) => {
             let value = match fill.output {
                 OutputForm::Text => placeholder_text(1),
@@ -270,6 +282,14 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
             let error = fill.request(context).err().map(|why| why.to_string());
             Placeholder { value, call: Some(Usage::default()), error }
         }
+    }
+}
+
+/// Returns why an image or a recording cannot be sent, as far as this is known without reading it.
+fn media_error(fill: &LlmFill, context: FillContext<'_>) -> Option<String> {
+    match fill.media(context) {
+        Ok(media) => media.iter().find_map(|(_, media)| media.check().err()),
+        Err(error) => Some(error.to_string()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::app::config::pipeline::{ColumnKind, ColumnSpec, Endpoint, ModelSpec, PipelineFile};
+use crate::app::config::pipeline::{ColumnSpec, Endpoint, ModelSpec, PipelineFile};
 use crate::app::data::digest::FileDigest;
 use crate::app::error::Error;
 use crate::app::output::{DoneRowGroups, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, RunState};
@@ -56,11 +56,7 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
     let tables = document.get("columns").and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
     let column = |(index, (column, table)): (usize, (&ColumnSpec, &toml::Value))| {
         // A schema may be in a file of its own, so the table alone does not identify it.
-        let schema = match &column.kind {
-            ColumnKind::Llm(call) => call.structure.as_ref().and_then(|structure| structure.schema.as_ref()),
-            _ => None,
-        };
-        let schema = schema.map_or(String::new(), |schema| schema.get_ref().to_string());
+        let schema = column.kind.schema().map_or(String::new(), |schema| schema.get_ref().to_string());
         (column.name.get_ref().clone(), sha256(&format!("{index}\n{table}\n{schema}")))
     };
     let columns = file.columns.iter().zip(tables).enumerate().map(column).collect();

@@ -159,8 +159,8 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     observer.warnings().iter().for_each(|warning| screen.print_message(warning));
     let closed = close(&output, &summary, &work.written(), &run_totals(&models), &observer);
-    if let Some(file) = request.export.clone() {
-        export::export(file, &work, &output, &mut summary, screen).await;
+    if let Some(path) = request.export.clone() {
+        export::export(path, file.output.unique.clone(), &work, &output, &mut summary, screen).await;
     }
     // The rows are on disk already, so an error of the report does not discard them.
     let report = write_report(request, || page(&summary, &timeline, observer.capacity()));

@@ -67,7 +67,9 @@ impl Preflight {
             Some(path) => (path.display().to_string(), PipelineFile::load(path)?),
         };
         if request.all_columns {
-            (file.output.columns, file.output.record) = (None, None);
+            // What was listed has other names.
+            let unique = file.output.unique.take().filter(|_| file.output.columns.is_none());
+            (file.output.columns, file.output.record, file.output.unique) = (None, None, unique);
             file.columns.iter_mut().for_each(|column| column.is_written = true);
         }
         let is_callable = vec![true; file.models.len()];

@@ -1,7 +1,7 @@
 //! The keys of each kind of column, except [samplers](super::sampler).
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -9,20 +9,24 @@ use serde_json::{Map, Value};
 use tidegate_core::pipeline::FailureKind;
 use toml::Spanned;
 
-use super::models::{Domain, ModelSpec};
+use super::criteria;
+use super::models::{Domain, Endpoint, ModelSpec};
 use super::raw::{FallbackReason, KindName, RawColumn, RawMessage};
 use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, WithSpan};
+use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, Texts, WithSpan};
 use crate::app::provider::chat::{ChatApi, Role};
+use crate::app::provider::command::TEMPORARY_EXIT_CODE;
 
 /// The source of a column's values.
 #[derive(Clone, Debug)]
 pub enum ColumnKind {
     /// The answer of a chat model.
     Llm(Box<LlmCall>),
+    /// The scores that a chat model gives by criteria: an answer whose form the criteria determine.
+    Score(Box<LlmCall>),
     /// The embedding vector of a text.
     Embedding(EmbeddingCall),
     /// The rendered text of a template.
@@ -31,9 +35,11 @@ pub enum ColumnKind {
     Sampler(SamplerSpec),
     /// The verdict of a command or a judge server.
     Judge(JudgeCall),
-    /// The reasoning for the answer of this column of kind llm.
+    /// Whether a text is valid.
+    Validation(Validation),
+    /// The reasoning for the answer of this column of kind llm or score.
     Reasoning(Spanned<String>),
-    /// The model that answered in this column of kind llm.
+    /// The model that answered in this column of kind llm or score.
     Model(Spanned<String>),
 }
 
@@ -43,21 +49,38 @@ impl ColumnKind {
     #[must_use]
     pub fn model(&self) -> Option<usize> {
         match self {
-            Self::Llm(call) => Some(call.model),
+            Self::Llm(call) | Self::Score(call) => Some(call.model),
             Self::Embedding(call) => Some(call.model),
             Self::Judge(call) => Some(call.model),
-            Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) | Self::Model(_) => None,
+            Self::Validation(Validation { check: ValidationCheck::Command { model, .. }, .. }) => Some(*model),
+            Self::Validation(_) | Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) | Self::Model(_) => None,
         }
     }
 
     /// Returns the indices of all models that the column may call, in order of preference.
     #[must_use]
     pub fn models(&self) -> Vec<usize> {
-        let fallbacks = match self {
-            Self::Llm(call) => &call.fallbacks[..],
-            _ => &[],
-        };
+        let fallbacks = self.chat().map_or(&[][..], |call| &call.fallbacks);
         self.model().into_iter().chain(fallbacks.iter().copied()).collect()
+    }
+
+    /// Returns the call of a column with answers of chat models.
+    #[must_use]
+    pub fn chat(&self) -> Option<&LlmCall> {
+        match self {
+            Self::Llm(call) | Self::Score(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// Returns the JSON Schema that an answer must match, or by which the column checks a value.
+    #[must_use]
+    pub fn schema(&self) -> Option<&Spanned<Value>> {
+        match self {
+            Self::Llm(call) | Self::Score(call) => call.structure.as_ref()?.schema.as_ref(),
+            Self::Validation(Validation { check: ValidationCheck::Json(schema), .. }) => schema.as_ref(),
+            _ => None,
+        }
     }
 
     /// Returns the name of the kind in files.
@@ -65,10 +88,12 @@ impl ColumnKind {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Llm(_) => "llm",
+            Self::Score(_) => "score",
             Self::Embedding(_) => "embedding",
             Self::Expression(_) => "expression",
             Self::Sampler(_) => "sampler",
             Self::Judge(_) => "judge",
+            Self::Validation(_) => "validation",
             Self::Reasoning(_) => "reasoning",
             Self::Model(_) => "model",
         }
@@ -99,6 +124,8 @@ pub struct LlmCall {
     pub fallback_on: Vec<FailureKind>,
     /// The messages, each with its key in the file.
     pub messages: Vec<MessageSpec>,
+    /// The directory that paths of images and recordings are relative to.
+    pub directory: PathBuf,
     /// Sampling temperature.
     pub temperature: Option<Setting<f64>>,
     /// The probability mass of nucleus sampling.
@@ -117,6 +144,8 @@ pub struct LlmCall {
     pub extra: Spanned<Map<String, Value>>,
     /// The estimated number of output tokens.
     pub answer_tokens: Option<u32>,
+    /// What follows the last message, if the program adds something to it.
+    pub instruction: Option<String>,
     /// The required form of the answer. `None` accepts any text.
     pub structure: Option<Structure>,
 }
@@ -128,6 +157,10 @@ pub struct MessageSpec {
     pub role: Role,
     /// The template of the content.
     pub content: Spanned<String>,
+    /// Templates of its images: addresses, data URLs or paths.
+    pub images: Vec<Spanned<String>>,
+    /// Templates of its recordings: data URLs or paths.
+    pub audio: Vec<Spanned<String>>,
     /// The name of the key in error messages, such as `prompt`.
     pub title: String,
 }
@@ -165,6 +198,29 @@ pub struct JudgeCall {
     pub output: OutputForm,
 }
 
+/// The check of a text.
+#[derive(Clone, Debug)]
+pub struct Validation {
+    /// The template of what is checked.
+    pub input: Spanned<String>,
+    /// How it is checked.
+    pub check: ValidationCheck,
+}
+
+/// How a text is checked.
+#[derive(Clone, Debug)]
+pub enum ValidationCheck {
+    /// It must be JSON, and match this JSON Schema.
+    Json(Option<Spanned<Value>>),
+    /// By a command that reads it.
+    Command {
+        /// The model with the command, by its place in [`PipelineFile::models`](super::PipelineFile::models).
+        model: usize,
+        /// The exit codes that say that it is invalid \[1\].
+        invalid_exit_codes: Vec<u8>,
+    },
+}
+
 /// Request keys that have their own key in `[[columns]]`, or must not be changed.
 pub(super) const RESERVED: [&str; 10] =
     ["model", "messages", "temperature", "top_p", "max_tokens", "stop", "seed", "response_format", "stream", "n"];
@@ -183,6 +239,7 @@ pub(super) fn check(
     let column = Column { file, table, models, kind: raw.kind };
     Ok(match raw.kind {
         KindName::Llm => ColumnKind::Llm(Box::new(column.llm(raw, directory)?)),
+        KindName::Score => ColumnKind::Score(Box::new(column.score(raw, directory)?)),
         KindName::Embedding => ColumnKind::Embedding(column.embedding(raw)?),
         KindName::Expression => ColumnKind::Expression(Expression {
             template: column.required("template", "a template", raw.template)?,
@@ -190,9 +247,17 @@ pub(super) fn check(
         }),
         KindName::Sampler => ColumnKind::Sampler(sampler::check(file, table, raw.sampler)?),
         KindName::Judge => ColumnKind::Judge(column.judge(raw)?),
+        KindName::Validation => ColumnKind::Validation(column.validation(raw, directory)?),
         KindName::Reasoning => ColumnKind::Reasoning(column.answer_column(raw.of)?),
         KindName::Model => ColumnKind::Model(column.answer_column(raw.of)?),
     })
+}
+
+/// Returns the span of the first key with recordings.
+fn audio_span(raw: &RawColumn) -> Option<Range<usize>> {
+    let mut messages = raw.messages.iter().flat_map(WithSpan::get);
+    let audio = raw.audio.as_ref().or_else(|| messages.find_map(|message| message.get().audio.as_ref()));
+    audio.map(WithSpan::span)
 }
 
 /// The context for validating a column.
@@ -211,7 +276,7 @@ impl Column<'_, '_> {
     }
 
     fn answer_column(&self, of: Option<WithSpan<Text>>) -> Result<Spanned<String>, FileError> {
-        self.required("of", "the name of a column of kind `llm`", of)
+        self.required("of", "the name of a column of kind `llm` or `score`", of)
     }
 
     /// Returns the preferred model and its fallbacks, from `model` or `models`.
@@ -263,6 +328,7 @@ impl Column<'_, '_> {
         let lacks = [
             ("seed", raw.seed.as_ref().map(WithSpan::span), &[ChatApi::Anthropic, ChatApi::Responses][..]),
             ("stop", raw.stop.as_ref().map(WithSpan::span), &[ChatApi::Responses]),
+            ("audio", audio_span(&raw), &[ChatApi::Anthropic, ChatApi::Responses]),
         ];
         for (key, span, apis) in lacks {
             if let (Some(span), Some(other)) = (span, called.iter().find(|model| apis.contains(&model.api))) {
@@ -288,8 +354,16 @@ impl Column<'_, '_> {
             stop: raw.stop.take().map_or_else(Vec::new, WithSpan::into_texts),
             extra: self.extra(raw.extra.take())?,
             answer_tokens: raw.answer_tokens,
+            instruction: None,
             messages: self.messages(raw)?,
+            directory: directory.to_path_buf(),
         })
+    }
+
+    fn score(&self, mut raw: RawColumn, directory: &Path) -> Result<LlmCall, FileError> {
+        let criteria = criteria::check(self.file, self.table, raw.criteria.take())?;
+        raw.schema = Some(criteria.schema());
+        Ok(LlmCall { instruction: Some(criteria.instruction()), ..self.llm(raw, directory)? })
     }
 
     /// Returns the token limit of a second call, which must be higher than that of the first.
@@ -308,27 +382,54 @@ impl Column<'_, '_> {
 
     /// Returns the messages from `prompt` and `system`, or from `messages`.
     fn messages(&self, raw: RawColumn) -> Result<Vec<MessageSpec>, FileError> {
+        let texts = |texts: Option<WithSpan<Texts>>| texts.map_or_else(Vec::new, WithSpan::into_texts);
         let Some(list) = raw.messages else {
-            let named = |role, key: &str, content| MessageSpec { role, content, title: key.to_string() };
-            let system = raw.system.map(|content| named(Role::System, "system", content.spanned()));
-            let prompt = self.required("prompt", "a template, or `messages`", raw.prompt)?;
-            return Ok(system.into_iter().chain([named(Role::User, "prompt", prompt)]).collect());
+            let named = |role, key: &str, content, (images, audio)| MessageSpec {
+                role,
+                content,
+                images,
+                audio,
+                title: key.to_string(),
+            };
+            let no_media = (Vec::new(), Vec::new());
+            let system = raw.system.map(|content| named(Role::System, "system", content.spanned(), no_media));
+            let or_messages = if self.kind == KindName::Llm { ", or `messages`" } else { "" };
+            let prompt = self.required("prompt", &format!("a template{or_messages}"), raw.prompt)?;
+            let media = (texts(raw.images), texts(raw.audio));
+            return Ok(system.into_iter().chain([named(Role::User, "prompt", prompt, media)]).collect());
         };
-        for (key, value) in [("prompt", raw.prompt), ("system", raw.system)] {
-            if let Some(value) = value {
+        let span = |text: &Option<WithSpan<Text>>| text.as_ref().map(WithSpan::span);
+        let media_span = |texts: &Option<WithSpan<Texts>>| texts.as_ref().map(WithSpan::span);
+        for (key, span) in [
+            ("prompt", span(&raw.prompt)),
+            ("system", span(&raw.system)),
+            ("images", media_span(&raw.images)),
+            ("audio", media_span(&raw.audio)),
+        ] {
+            if let Some(span) = span {
                 let message = format!("`{key}` is given beside `messages`, which are the whole conversation");
-                let expected = "`messages` alone, or `prompt` and `system` alone";
-                return Err(self.file.error(value.span(), message).expected(expected));
+                let expected = "`messages` alone, or the other keys alone";
+                let help = "a message of the list can have `images` and `audio`";
+                let error = self.file.error(span, message).expected(expected);
+                return Err(if matches!(key, "images" | "audio") { error.help(help) } else { error });
             }
         }
         if list.get().is_empty() {
             return Err(self.file.wrong(list.span(), "at least one message"));
         }
         let message = |(index, message): (usize, WithSpan<Table<RawMessage>>)| {
-            let Table(RawMessage { role, content }) = message.into_inner();
-            MessageSpec { role, content: content.spanned(), title: format!("messages[{index}]") }
+            let Table(RawMessage { role, content, images, audio }) = message.into_inner();
+            for (key, span) in [("images", media_span(&images)), ("audio", media_span(&audio))] {
+                if let (Some(span), true) = (span, role != Role::User) {
+                    let message =
+                        format!("`{key}` in [[columns.messages]] is given for a message that is not the user's");
+                    return Err(self.file.error(span, message).expected("`role = \"user\"` beside it"));
+                }
+            }
+            let (images, audio) = (texts(images), texts(audio));
+            Ok(MessageSpec { role, content: content.spanned(), images, audio, title: format!("messages[{index}]") })
         };
-        Ok(list.into_inner().into_iter().enumerate().map(message).collect())
+        list.into_inner().into_iter().enumerate().map(message).collect()
     }
 
     fn extra(&self, extra: Option<WithSpan<JsonTable>>) -> Result<Spanned<Map<String, Value>>, FileError> {
@@ -369,6 +470,42 @@ impl Column<'_, '_> {
             inputs,
             output: raw.output.map_or(OutputForm::Json, WithSpan::into_inner),
         })
+    }
+
+    fn validation(&self, mut raw: RawColumn, directory: &Path) -> Result<Validation, FileError> {
+        let input = self.required("input", "a template of what is checked", raw.input.take())?;
+        let given = [
+            ("schema", raw.schema.as_ref().map(WithSpan::span)),
+            ("schema_file", raw.schema_file.as_ref().map(WithSpan::span)),
+        ];
+        let schema = given.into_iter().find_map(|(key, span)| Some((key, span?)));
+        let codes = raw.invalid_exit_codes.take();
+        let Some(name) = raw.model.take() else {
+            if let Some(codes) = codes {
+                let message = "`invalid_exit_codes` in [[columns]] has no effect without a command";
+                return Err(self.file.error(codes.span(), message).expected("`model = ` a model with a `command`"));
+            }
+            let schema = structure::check_schema(self.file, &mut raw, directory)?;
+            return Ok(Validation { input, check: ValidationCheck::Json(schema) });
+        };
+        if let Some((key, span)) = schema {
+            let message = format!("`{key}` is given beside `model`, whose command checks the text");
+            return Err(self.file.error(span, message).expected("`model`, or `schema` or `schema_file`"));
+        }
+        let model = self.model(Some(name.clone()), Domain::Judge)?;
+        if !matches!(self.models[model].endpoint, Endpoint::Command { .. }) {
+            let message =
+                format!("the model `{}` is a server; a column of kind `validation` runs a command", name.get().0);
+            let help = "the answer of a server is a column of kind `judge`";
+            return Err(self.file.error(name.span(), message).expected("a model with a `command`").help(help));
+        }
+        let is_other = |code: &u8| *code == 0 || *code == TEMPORARY_EXIT_CODE;
+        if let Some(codes) = codes.as_ref().filter(|codes| codes.get().is_empty() || codes.get().iter().any(is_other)) {
+            let expected = "exit codes from 1 to 255, but 75: 0 is a valid text, and 75 a temporary failure";
+            return Err(self.file.wrong(codes.span(), expected));
+        }
+        let invalid_exit_codes = codes.map_or_else(|| vec![1], WithSpan::into_inner);
+        Ok(Validation { input, check: ValidationCheck::Command { model, invalid_exit_codes } })
     }
 
     /// Returns the index of the column's model, which must have the domain that the kind calls.

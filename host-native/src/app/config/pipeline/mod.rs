@@ -18,7 +18,7 @@
 //!
 //! [[columns]]
 //! name = "title"                  # the output column
-//! kind = "llm"                    # llm, embedding, expression, sampler or judge; default: llm
+//! kind = "llm"                    # llm, score, embedding, expression, sampler, judge, ...; default: llm
 //! model = "writer"
 //! prompt = "A title for: {{ note }}"
 //! when = "note | length > 3"      # rows where it is false are skipped
@@ -33,6 +33,7 @@
 //! editors.
 
 mod columns;
+mod criteria;
 pub(crate) mod endpoint;
 mod extras;
 mod kinds;
@@ -52,11 +53,13 @@ pub use crate::app::config::value::Setting;
 use crate::app::config::value::{Json, Table};
 pub use columns::ColumnSpec;
 pub use extras::{ExtraValue, RequestExtras};
-pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm};
+pub use kinds::{
+    ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm, Validation, ValidationCheck,
+};
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
 pub use sampler::{LawSpec, Locale, SamplerSpec};
-pub use settings::{OutputColumnSpec, OutputSettings, RowSource, RunSettings, SeedSpec};
+pub use settings::{OutputColumnSpec, OutputSettings, RowSource, RunSettings, SeedSpec, UniqueSpec};
 pub use structure::{JsonMode, Structure};
 
 /// A parsed pipeline file. References between its parts are resolved; references to the dataset are not.

@@ -193,61 +193,72 @@ pub(super) struct RawColumn {
     pub(super) skip_with_upstream: Option<bool>,
     /// Whether the column is left out of the output. Default: false
     pub(super) drop: Option<bool>,
-    /// llm, embedding, judge: the name of the model
+    /// llm, score, embedding, judge: the name of the model. validation: a model with the command that checks
     pub(super) model: Option<WithSpan<Text>>,
-    /// llm: models in order of preference, instead of `model`: calls use the first that can be used
+    /// llm, score: models in order of preference, instead of `model`: calls use the first that can be used
     #[schemars(length(min = 1))]
     pub(super) models: Option<WithSpan<Vec<WithSpan<Text>>>>,
-    /// llm: failures after which the next of `models` is asked. Default: none
+    /// llm, score: failures after which the next of `models` is asked. Default: none
     pub(super) fallback_on: Option<WithSpan<Vec<FallbackReason>>>,
-    /// llm: the template of the user message
+    /// llm, score: the template of the user message
     pub(super) prompt: Option<WithSpan<Text>>,
-    /// llm: the template of the system message
+    /// llm, score: the template of the system message
     pub(super) system: Option<WithSpan<Text>>,
     /// llm: the whole conversation, instead of `prompt` and `system`
     #[schemars(length(min = 1))]
     pub(super) messages: Option<WithSpan<Vec<WithSpan<Table<RawMessage>>>>>,
-    /// llm: sampling temperature; a number, or a template of one
+    /// llm, score: images of the user message: templates of addresses, data URLs or paths, relative to the pipeline file
+    pub(super) images: Option<WithSpan<Texts>>,
+    /// llm, score: recordings of the user message: templates of paths or data URLs
+    pub(super) audio: Option<WithSpan<Texts>>,
+    /// llm, score: sampling temperature; a number, or a template of one
     pub(super) temperature: Option<WithSpan<Checked<NumberOrTemplate<f64>>>>,
-    /// llm: the probability mass of nucleus sampling; a number, or a template of one
+    /// llm, score: the probability mass of nucleus sampling; a number, or a template of one
     pub(super) top_p: Option<WithSpan<Checked<NumberOrTemplate<f64>>>>,
-    /// llm: the maximum number of output tokens; a number, or a template of one
+    /// llm, score: the maximum number of output tokens; a number, or a template of one
     pub(super) max_tokens: Option<WithSpan<Checked<NumberOrTemplate<u32>>>>,
-    /// llm: the maximum number of output tokens of a second call after a truncated answer. Default: no second
+    /// llm, score: the maximum number of output tokens of a second call after a truncated answer. Default: no second
     /// call
     #[schemars(range(min = 1))]
     pub(super) retry_max_tokens: Option<WithSpan<u32>>,
-    /// llm: whether a truncated answer is used like a complete one. Default: false
+    /// llm, score: whether a truncated answer is used like a complete one. Default: false
     pub(super) keep_truncated: Option<bool>,
     /// llm: stop sequences, as templates
     pub(super) stop: Option<WithSpan<Texts>>,
-    /// llm: the seed sent to the provider; a number, or a template of one
+    /// llm, score: the seed sent to the provider; a number, or a template of one
     pub(super) seed: Option<WithSpan<Checked<NumberOrTemplate<u64>>>>,
-    /// llm: further keys of the request body; strings in it are templates
+    /// llm, score: further keys of the request body; strings in it are templates
     pub(super) extra: Option<WithSpan<JsonTable>>,
-    /// llm: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256
+    /// llm, score: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256
     pub(super) answer_tokens: Option<u32>,
     /// The type that the text is parsed as. Default: text; json for judge, and with a schema
     pub(super) output: Option<WithSpan<OutputForm>>,
-    /// llm: the JSON Schema that the answer must match
+    /// llm: the JSON Schema that the answer must match. validation: the one that the input must match
     pub(super) schema: Option<WithSpan<JsonTable>>,
-    /// llm: a file with the JSON Schema, relative to the pipeline file
+    /// llm, validation: a file with the JSON Schema, relative to the pipeline file
     pub(super) schema_file: Option<WithSpan<Text>>,
-    /// llm: how the request asks for the form of the answer. Default: schema with a schema, else prompt
+    /// llm, score: how the request asks for the form of the answer. Default: schema with a schema, else prompt
     pub(super) json_mode: Option<WithSpan<JsonMode>>,
-    /// llm: the number of retries after an invalid answer. Default: 2
+    /// llm, score: the number of retries after an invalid answer. Default: 2
     #[schemars(range(max = 10))]
     pub(super) schema_retries: Option<WithSpan<u32>>,
-    /// embedding: the template of the text. judge: the template of a text to send
+    /// score: the criteria by name
+    #[schemars(extend("minProperties" = 1))]
+    pub(super) criteria: Option<WithSpan<BTreeMap<String, WithSpan<Table<RawCriterion>>>>>,
+    /// embedding: the template of the text. judge: the template of a text to send. validation: the template of what
+    /// is checked
     pub(super) input: Option<WithSpan<Text>>,
     /// embedding: the number of dimensions of the vector. Default: the default of the model
     #[schemars(range(min = 1, max = 1_048_576))]
     pub(super) dimensions: Option<WithSpan<u32>>,
+    /// validation: the exit codes of the command of the model by which it says that a text is invalid. Default: 1
+    #[schemars(length(min = 1), inner(range(min = 1)))]
+    pub(super) invalid_exit_codes: Option<WithSpan<Vec<u8>>>,
     /// expression: the template
     pub(super) template: Option<WithSpan<Text>>,
     /// sampler: the distribution. Values depend only on the seed, the column and the row number
     pub(super) sampler: Option<WithSpan<Table<RawSampler>>>,
-    /// reasoning, model: the column of kind llm with the answer
+    /// reasoning, model: the column of kind llm or score with the answer
     pub(super) of: Option<WithSpan<Text>>,
     /// judge: the columns whose values are sent
     pub(super) inputs: Option<Vec<WithSpan<Text>>>,
@@ -258,12 +269,14 @@ fn require_keys_of_kind(schema: &mut Schema) {
     let either = |one: &str, other: &str| json!([{ "required": [one] }, { "required": [other] }]);
     let conditions = [
         ("llm", json!({ "oneOf": either("model", "models"), "anyOf": either("prompt", "messages") })),
+        ("score", json!({ "oneOf": either("model", "models"), "required": ["prompt", "criteria"] })),
         ("embedding", json!({ "required": ["model", "input"] })),
         ("expression", json!({ "required": ["template"] })),
         ("sampler", json!({ "required": ["sampler"], "properties": { "strategy": { "const": "cell" } } })),
         ("reasoning", json!({ "required": ["of"] })),
         ("model", json!({ "required": ["of"] })),
         ("judge", json!({ "required": ["model"], "anyOf": either("input", "inputs") })),
+        ("validation", json!({ "required": ["input"] })),
     ];
     let conditions = conditions.map(|(kind, then)| where_key_is("kind", kind, kind == "llm", &then));
     schema.insert("allOf".to_string(), conditions.to_vec().into());
@@ -293,6 +306,8 @@ pub(super) enum KindName {
     /// The answer of a chat model
     #[default]
     Llm,
+    /// The scores that a chat model gives by criteria
+    Score,
     /// An embedding vector
     Embedding,
     /// The rendered text of a template
@@ -301,9 +316,11 @@ pub(super) enum KindName {
     Sampler,
     /// The verdict of a command or a server
     Judge,
-    /// The reasoning of the model for the answer of a column of kind llm
+    /// Whether a text is valid, by a JSON Schema or a command
+    Validation,
+    /// The reasoning of the model for the answer of a column of kind llm or score
     Reasoning,
-    /// The model that answered in a column of kind llm
+    /// The model that answered in a column of kind llm or score
     Model,
 }
 
@@ -343,6 +360,21 @@ pub(super) struct RawMessage {
     pub(super) role: Role,
     /// The template of the content
     pub(super) content: WithSpan<Text>,
+    /// Images of a user message: templates of addresses, data URLs or paths, relative to the pipeline file
+    pub(super) images: Option<WithSpan<Texts>>,
+    /// Recordings of a user message: templates of paths or data URLs
+    pub(super) audio: Option<WithSpan<Texts>>,
+}
+
+/// A criterion that a model scores by
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCriterion {
+    /// What is scored, for the model
+    pub(super) description: WithSpan<Text>,
+    /// The scores that the model may give, each with its meaning: whole numbers, or labels
+    #[schemars(extend("minProperties" = 2))]
+    pub(super) options: WithSpan<BTreeMap<String, WithSpan<Text>>>,
 }
 
 /// The distribution of a column of kind sampler
@@ -466,6 +498,20 @@ pub(super) struct RawOutput {
     /// of the output; one that is only `{{ an expression }}` becomes its value. Default: the columns
     #[schemars(extend("minProperties" = 1))]
     pub(super) record: Option<WithSpan<JsonTable>>,
+    /// Whether `--export` leaves out rows in which a column is nearly the same as in an earlier row. Default: all
+    /// rows are exported
+    pub(super) unique: Option<Table<RawUnique>>,
+}
+
+/// Which rows `--export` leaves out, because they are nearly the same as an earlier one
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawUnique {
+    /// The column of the output whose texts are compared
+    pub(super) column: WithSpan<Text>,
+    /// The similarity from which on two texts are nearly the same: the share of common word triples. Default: 0.8
+    #[schemars(range(min = 0.1, max = 1))]
+    pub(super) similarity: Option<WithSpan<Finite>>,
 }
 
 /// A column of the output

@@ -11,7 +11,7 @@ use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
 use toml::Spanned;
 
-use super::raw::{RawOutput, RawOutputColumn, RawRun, RawSeed};
+use super::raw::{RawOutput, RawOutputColumn, RawRun, RawSeed, RawUnique};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{Checked, DurationOrNever, JsonTable, ShareOrNever, Table, WithSpan};
@@ -122,7 +122,24 @@ pub struct OutputSettings {
     pub columns: Option<Vec<OutputColumnSpec>>,
     /// The object that each line of an export to JSONL has; `None` for the columns. Strings in it are templates.
     pub record: Option<Spanned<Map<String, Value>>>,
+    /// Which rows an export leaves out; `None` for no row.
+    pub unique: Option<UniqueSpec>,
 }
+
+/// Which rows an export leaves out: those in which a column is nearly the same as in an earlier row.
+#[derive(Clone, Debug)]
+pub struct UniqueSpec {
+    /// The column of the output.
+    pub column: Spanned<String>,
+    /// The similarity from which on two texts are nearly the same, from 0.1 to 1 \[0.8\].
+    pub similarity: f64,
+}
+
+/// The default of `similarity`.
+const DEFAULT_SIMILARITY: f64 = 0.8;
+
+/// The least `similarity`. Below it, nearly every pair of texts would be compared.
+const MIN_SIMILARITY: f64 = 0.1;
 
 /// A column of the output.
 #[derive(Clone, Debug)]
@@ -275,14 +292,23 @@ impl From<RawRun> for RunSettings {
 }
 
 pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<OutputSettings, FileError> {
-    let RawOutput { row_key, format, calls, columns, record } = raw;
+    let RawOutput { row_key, format, calls, columns, record, unique } = raw;
     let row_key = row_key.map_or_else(|| "row".to_string(), |Checked(key)| key);
     let columns = columns.map(|columns| check_output_columns(file, columns, &row_key)).transpose()?;
     let record = record.map(|record| record.map(|JsonTable(table)| table));
-    match &record {
-        Some(record) if record.get_ref().is_empty() => Err(file.wrong(record.span(), "at least one key")),
-        _ => Ok(OutputSettings { row_key, format, calls: calls.unwrap_or(false), columns, record }),
+    if let Some(record) = record.as_ref().filter(|record| record.get_ref().is_empty()) {
+        return Err(file.wrong(record.span(), "at least one key"));
     }
+    let unique = unique.map(|Table(unique)| check_unique(file, unique)).transpose()?;
+    Ok(OutputSettings { row_key, format, calls: calls.unwrap_or(false), columns, record, unique })
+}
+
+fn check_unique(file: &Document<'_>, raw: RawUnique) -> Result<UniqueSpec, FileError> {
+    let similarity = raw.similarity.map_or_else(|| Spanned::new(0..0, DEFAULT_SIMILARITY), WithSpan::spanned);
+    if !(MIN_SIMILARITY..=1.0).contains(similarity.get_ref()) {
+        return Err(file.wrong(similarity.span(), "a number from 0.1 to 1"));
+    }
+    Ok(UniqueSpec { column: raw.column.spanned(), similarity: similarity.into_inner() })
 }
 
 fn check_output_columns(

@@ -1,5 +1,4 @@
-//! Structured output: the keys `schema`, `schema_file`, `json_mode` and `schema_retries` of a column of kind
-//! `llm`.
+//! Structured output: the keys `schema`, `schema_file`, `json_mode` and `schema_retries` of a column.
 
 use std::path::Path;
 
@@ -80,7 +79,8 @@ pub(super) fn check(
     Ok(Some(Structure { output, schema, mode, retries }))
 }
 
-fn check_schema(
+/// Returns the JSON Schema of `schema` or `schema_file`, if the column has one.
+pub(super) fn check_schema(
     file: &Document<'_>,
     raw: &mut RawColumn,
     directory: &Path,

@@ -177,6 +177,56 @@ fn a_column_can_call_only_models_of_the_domain_of_its_kind() {
 }
 
 #[test]
+fn a_validation_has_a_schema_or_a_command() {
+    let validation = |keys: &str| {
+        format!(
+            "{HEAD}[[models]]\nname = \"lint\"\ncommand = [\"true\"]\nmax_parallel = 1\n\
+             [[models]]\nname = \"server\"\nurl = \"http://h\"\nmax_parallel = 1\n\
+             {CHAT}[[columns]]\nname = \"a\"\nkind = \"validation\"\n{keys}\n"
+        )
+    };
+    assert_rejected(&validation("schema = {}"), &["[[columns]] has no `input`", "a template of what is checked"]);
+    assert_rejected(&validation("input = \"x\"\nschema = { type = 7 }"), &["this is not a JSON Schema: "]);
+    let beside = "`schema_file` is given beside `model`";
+    assert_rejected(&validation("input = \"x\"\nmodel = \"lint\"\nschema_file = \"s.json\""), &[beside]);
+    assert_rejected(
+        &validation("input = \"x\"\nmodel = \"server\""),
+        &["the model `server` is a server; a column of kind `validation` runs a command", "a model with a `command`"],
+    );
+    assert_rejected(&validation("input = \"x\"\nmodel = \"m\""), &["the model `m` has the domain `chat`"]);
+    assert_rejected(&validation("input = \"x\"\ninvalid_exit_codes = [1]"), &["has no effect without a command"]);
+    for codes in ["[]", "[0]", "[1, 75]"] {
+        let keys = format!("input = \"x\"\nmodel = \"lint\"\ninvalid_exit_codes = {codes}");
+        assert_rejected(&validation(&keys), &["`invalid_exit_codes` in [[columns]] is", "from 1 to 255, but 75"]);
+    }
+    assert_rejected(
+        &validation("input = \"x\"\nmodel = \"lint\"\ninvalid_exit_codes = [256]"),
+        &["`invalid_exit_codes[0]` in [[columns]] is 256"],
+    );
+}
+
+#[test]
+fn images_and_audio_belong_to_a_user_message_of_an_api_that_has_them() {
+    assert_llm_rejected("images = 3", &["`images` in [[columns]] is 3", "an array of strings"]);
+    let messages = |keys: &str| format!("{HEAD}{CHAT}{}{keys}\n", COLUMN.replace("prompt = \"x\"\n", ""));
+    assert_rejected(
+        &messages("images = \"a.png\"\nmessages = [{ role = \"user\", content = \"x\" }]"),
+        &["`images` is given beside `messages`", "a message of the list can have `images`"],
+    );
+    assert_rejected(
+        &messages("messages = [{ role = \"system\", content = \"x\", images = \"a.png\" }]"),
+        &["`images` in [[columns.messages]] is given for a message that is not the user's", "`role = \"user\"`"],
+    );
+    for api in ["anthropic", "responses"] {
+        let of_api =
+            |keys: &str| messages(keys).replace("max_parallel = 1", &format!("max_parallel = 1\napi = \"{api}\""));
+        let audio = "`audio` in [[columns]] is given, but the API of the model `m` has none";
+        assert_rejected(&of_api("prompt = \"x\"\naudio = \"a.wav\""), &[audio]);
+        assert_rejected(&of_api("messages = [{ role = \"user\", content = \"x\", audio = \"a.wav\" }]"), &[audio]);
+    }
+}
+
+#[test]
 fn keys_of_an_llm_column_are_validated() {
     assert_llm_rejected("max_tokens = 1.5", &["`max_tokens` in [[columns]] is 1.5", "a whole number"]);
     assert_llm_rejected("temperature = true", &["`temperature` in [[columns]] is true", "a finite number"]);
@@ -197,6 +247,35 @@ fn keys_of_an_llm_column_are_validated() {
         &["p.toml:12:13: `otherwise` in [[columns]] has no effect without a condition"],
     );
     assert_llm_rejected("when = 3", &["`when` in [[columns]] is 3"]);
+}
+
+#[test]
+fn criteria_have_a_description_and_at_least_two_options_of_one_type() {
+    let score = |rest: &str| {
+        format!("{HEAD}{CHAT}[[columns]]\nname = \"a\"\nkind = \"score\"\nmodel = \"m\"\nprompt = \"x\"\n{rest}\n")
+    };
+    let criterion = |options: &str| score(&format!("criteria.c = {{ description = \"d\", options = {options} }}"));
+    assert_rejected(&score(""), &["[[columns]] has no `criteria`", "a table `criteria.NAME` for each criterion"]);
+    assert_rejected(&score("criteria = {}"), &["`criteria` in [[columns]] has no criterion"]);
+    assert_rejected(&score("criteria = 3"), &["`criteria` in [[columns]] is 3", "a table"]);
+    assert_rejected(&score("criteria.c = { options = { a = \"x\", b = \"y\" } }"), &["has no `description`"]);
+    assert_rejected(&score("criteria.c = { description = \"d\", scale = {} }"), &["unknown key `scale`"]);
+    assert_rejected(
+        &criterion("{ 1 = \"x\" }"),
+        &["p.toml:13:45: `options` of the criterion `c` has 1", "at least two"],
+    );
+    assert_rejected(&criterion("{}"), &["`options` of the criterion `c` has nothing"]);
+    assert_rejected(&criterion("{ 1 = \"x\", many = \"y\" }"), &["has 1, many", "all of them whole numbers or none"]);
+    assert_rejected(&criterion("[1, 2]"), &["a table"]);
+    assert_rejected(&criterion("{ 1 = 1, 2 = \"y\" }"), &["a string that is not empty"]);
+    assert_rejected(
+        &score("criteria.c = { description = \"d\", options = { a = \"x\", b = \"y\" } }\nschema = {}"),
+        &["`schema` is given for a column of kind `score`"],
+    );
+    assert_rejected(
+        &score("messages = []").replace("prompt = \"x\"\n", ""),
+        &["`messages` is given for a column of kind `score`"],
+    );
 }
 
 #[test]
@@ -306,6 +385,17 @@ fn a_sampler_has_a_law_with_its_own_keys_in_range() {
         &format!("{HEAD}[[columns]]\nname = \"a\"\nkind = \"sampler\"\n"),
         &["[[columns]] has no `sampler`"],
     );
+}
+
+#[test]
+fn near_duplicates_have_a_column_and_a_similarity_in_range() {
+    let unique = |keys: &str| format!("{HEAD}{CHAT}{COLUMN}[output]\nunique = {{ {keys} }}\n");
+    assert_rejected(&unique("similarity = 0.5"), &["[output.unique] has no `column`"]);
+    for similarity in ["0.05", "1.01", "-1"] {
+        let keys = format!("column = \"a\", similarity = {similarity}");
+        assert_rejected(&unique(&keys), &["`similarity` in [output.unique] is", "a number from 0.1 to 1"]);
+    }
+    assert_rejected(&unique("column = \"a\", like = 1"), &["unknown key `like` in [output.unique]"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{EarlierOutput, Exported, JobTotals, ModelTotals, Money, Summary};
+use super::{EarlierOutput, Exported, JobTotals, LeftOut, ModelTotals, Money, SimilarRows, Summary};
 use crate::app::render::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::app::report::idle::write_idle;
 
@@ -48,8 +48,14 @@ impl Summary {
             self.row_groups,
             self.output.join("rows").display()
         )?;
-        if let Some(Exported { path, rows, .. }) = &self.export {
+        if let Some(Exported { path, rows, left_out, .. }) = &self.export {
             writeln!(f, "  exported  {rows:>8}   to {}", path.display())?;
+            if let Some(LeftOut { rows, example }) = left_out {
+                let example = example.map_or_else(String::new, |SimilarRows { row, earlier, similarity }| {
+                    format!(", such as row {row}: {:.0} % like row {earlier}", 100.0 * similarity)
+                });
+                writeln!(f, "  left out  {rows:>8}   nearly the same as an earlier row{example}")?;
+            }
         }
         if let Some(acceptance) = &self.acceptance {
             writeln!(f, "  accepted  {:>8}   {acceptance}", acceptance.accepted)?;

@@ -1,4 +1,5 @@
-//! Columns of kind `llm`: the answer of a chat model to a conversation that is rendered from templates.
+//! Columns of kind `llm`: the answer of a chat model to a conversation that is rendered from templates. Columns of
+//! kind `score` are such columns whose criteria give an instruction and the structure of the answer.
 //!
 //! A truncated answer is asked for once more with `retry_max_tokens`, if the column sets it.
 //!
@@ -8,16 +9,20 @@
 //! If an answer does not have the required structure, the model is asked again, a limited number of times:
 //! the next call shows it the answer and the error. Every such call waits for a slot of its own.
 
+use std::path::PathBuf;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
 use super::structure::{AnswerFormat, parse_number};
-use super::{FillContext, FillError, Filled, ModelCalls};
+use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate};
+use crate::app::config::pipeline::structure::cut;
 use crate::app::provider::Client;
 use crate::app::provider::chat::{ChatClient, Conversation, Message, Role};
 use crate::app::provider::completion::ChatAnswer;
+use crate::app::provider::media::{MediaKind, MediaReference};
 use crate::app::template::TemplateId;
 use crate::app::tokens;
 
@@ -34,8 +39,10 @@ pub struct LlmFill {
     pub model: usize,
     /// The failures after which the next model is asked.
     pub fallback_on: Vec<FailureKind>,
-    /// The templates of the messages.
-    pub messages: Vec<(Role, TemplateId)>,
+    /// The messages.
+    pub messages: Vec<MessageFill>,
+    /// The directory that paths of images and recordings are relative to.
+    pub directory: PathBuf,
     /// The sampling temperature.
     pub temperature: Option<CallOption<f64>>,
     /// The nucleus sampling threshold.
@@ -56,8 +63,32 @@ pub struct LlmFill {
     pub extra_templates: Vec<(String, TemplateId)>,
     /// The estimated tokens of an answer, if the file sets it.
     pub answer_tokens: Option<u32>,
+    /// What is added to the last message.
+    pub instruction: Option<String>,
     /// The required structure of the answer; `None` for any text.
     pub structure: Option<AnswerFormat>,
+}
+
+/// A message of a conversation.
+#[derive(Debug)]
+pub struct MessageFill {
+    /// The author.
+    pub role: Role,
+    /// The template of the text.
+    pub content: TemplateId,
+    /// Images and recordings.
+    pub media: Vec<MediaFill>,
+}
+
+/// Images or recordings of a message: those that the value of one template names.
+#[derive(Debug)]
+pub struct MediaFill {
+    /// Whether they are images or recordings.
+    pub kind: MediaKind,
+    /// The key in error messages, such as `images[0]`.
+    pub title: String,
+    /// The template of an address or path, or of a list of them.
+    pub template: ValueTemplate,
 }
 
 /// A numeric option of a call.
@@ -70,14 +101,13 @@ pub enum CallOption<T> {
 }
 
 impl LlmFill {
-    /// Returns the conversation for `context`.
+    /// Returns the conversation for `context`, without [media](Self::media).
     pub fn conversation(&self, context: FillContext<'_>) -> Result<Conversation, FillError> {
-        let message =
-            |(role, content): &(Role, TemplateId)| Ok(Message { role: *role, content: context.render(content)? });
+        let message = |message: &MessageFill| Ok(Message::text(message.role, context.render(&message.content)?));
         let mut messages = self.messages.iter().map(message).collect::<Result<Vec<_>, FillError>>()?;
-        if let Some(instruction) = self.structure.as_ref().and_then(AnswerFormat::instruction) {
-            // In the last message, because many models accept a system message only at the start, or not at
-            // all.
+        // In the last message, because many models accept a system message only at the start, or not at all.
+        let of_structure = self.structure.as_ref().and_then(AnswerFormat::instruction);
+        for instruction in self.instruction.iter().chain(&of_structure) {
             if let Some(last) = messages.last_mut() {
                 last.content = format!("{}\n\n{instruction}", last.content);
             }
@@ -104,7 +134,29 @@ impl LlmFill {
         })
     }
 
-    /// Returns the estimated tokens of a call: the likely number for the text sent, and for the answer
+    /// Returns the images and recordings of the conversation for `context`, each with the index of its message. No file
+    /// is read.
+    pub fn media(&self, context: FillContext<'_>) -> Result<Vec<(usize, MediaReference)>, FillError> {
+        let mut media = Vec::new();
+        for (index, message) in self.messages.iter().enumerate() {
+            for MediaFill { kind, title, template } in &message.media {
+                let named = texts_in(context.evaluate(template)?).map_err(|why| media_error(title, &why))?;
+                for text in named {
+                    let reference = MediaReference::of(*kind, &text, &self.directory);
+                    media.push((index, reference.map_err(|why| media_error(title, &why))?));
+                }
+            }
+        }
+        Ok(media)
+    }
+
+    /// Returns whether messages have images or recordings.
+    #[must_use]
+    pub fn has_media(&self) -> bool {
+        self.messages.iter().any(|message| !message.media.is_empty())
+    }
+
+    /// Returns the estimated tokens of a call without media: the likely number for the text sent, and for the answer
     /// `answer_tokens`, else `max_tokens`, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
@@ -157,6 +209,10 @@ impl LlmFill {
         from: usize,
     ) -> Result<Filled, (usize, FillError)> {
         let mut conversation = self.conversation(context).map_err(|error| (from, error))?;
+        for (index, media) in self.media(context).map_err(|error| (from, error))? {
+            let media = media.load().await.map_err(|why| (from, FillError::failed(FailureKind::Template, why)))?;
+            conversation.messages[index].media.push(media);
+        }
         let prompt_messages = conversation.messages.len();
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
@@ -193,11 +249,29 @@ impl LlmFill {
             retries -= 1;
             // Only the latest attempt is kept: errors of earlier ones do not help the model.
             conversation.messages.truncate(prompt_messages);
-            conversation.messages.push(Message { role: Role::Assistant, content: text });
+            conversation.messages.push(Message::text(Role::Assistant, text));
             let correction = format!("That does not fit: {violation}. Answer again, with the corrected JSON alone.");
-            conversation.messages.push(Message { role: Role::User, content: correction });
+            conversation.messages.push(Message::text(Role::User, correction));
         }
     }
+}
+
+/// Returns the texts in the value of a template for media: a text or a list of them. Empty texts and null are left out.
+fn texts_in(value: Value) -> Result<Vec<String>, String> {
+    let values = match value {
+        Value::Array(values) => values,
+        value => vec![value],
+    };
+    let text = |value: Value| match value {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok((!text.trim().is_empty()).then_some(text)),
+        other => Err(format!("{} is neither a text nor a list of texts", cut(&other.to_string()))),
+    };
+    values.into_iter().filter_map(|value| text(value).transpose()).collect()
+}
+
+fn media_error(title: &str, why: &str) -> FillError {
+    FillError::failed(FailureKind::Template, format!("`{title}`: {why}"))
 }
 
 /// The name that some providers have for the token limit.

@@ -8,6 +8,7 @@ pub mod judge;
 pub mod llm;
 pub mod sampler;
 pub mod structure;
+pub mod validation;
 
 use std::fmt;
 use std::future::Future;
@@ -21,18 +22,20 @@ use tidegate_core::request::response::RejectionReason;
 use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
-use crate::app::output::CallLine;
+use crate::app::output::{CallLine, CallMessage};
 use crate::app::provider::chat::Message;
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
-use crate::app::template::{TemplateId, TemplateValue, Templates};
+use crate::app::template::{Condition, TemplateId, TemplateValue, Templates};
 
 use embedding::EmbeddingFill;
 use expression::ExpressionFill;
 use judge::JudgeFill;
 use llm::LlmFill;
 use sampler::SamplerFill;
+use structure::AnswerFormat;
+use validation::ValidationFill;
 
 /// A compiled column, ready to fill cells.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub enum Fill {
     Sampler(SamplerFill),
     /// The answer of a command or server.
     Judge(JudgeFill),
+    /// Whether a text is valid.
+    Validation(ValidationFill),
     /// What is known about an answer. The task that makes the answer sets it.
     OfAnswer {
         /// The index of the generated column with the answer.
@@ -103,6 +108,15 @@ pub struct CalledModel {
     pub fallbacks: Option<FallbackId>,
 }
 
+/// A template that is evaluated to a value.
+#[derive(Clone, Debug)]
+pub enum ValueTemplate {
+    /// The text of a template.
+    Text(TemplateId),
+    /// The value of an expression, for a template that is nothing else.
+    Value(Condition),
+}
+
 /// What a fill may read for one task.
 #[derive(Clone, Copy, Debug)]
 pub struct FillContext<'a> {
@@ -123,6 +137,17 @@ impl FillContext<'_> {
     pub fn render(&self, template: &TemplateId) -> Result<String, FillError> {
         let rendered = self.templates.render(template, self.values.clone());
         rendered.map_err(|error| FillError::failed(FailureKind::Template, error.to_string()))
+    }
+
+    /// Returns the value of `template`.
+    pub fn evaluate(&self, template: &ValueTemplate) -> Result<Value, FillError> {
+        match template {
+            ValueTemplate::Text(template) => self.render(template).map(Value::String),
+            ValueTemplate::Value(expression) => {
+                let value = self.templates.value(expression, self.values.clone());
+                value.map_err(|error| FillError::failed(FailureKind::Template, error.to_string()))
+            }
+        }
     }
 
     /// Returns the value of the variable `name` as JSON; null if there is none.
@@ -193,7 +218,7 @@ impl<'a> ModelCalls<'a> {
         let Some(mut line) = self.kept.map(Mutex::lock) else { return };
         let model = self.caller.and_then(|caller| caller.models.get(at));
         line.model = model.map_or_else(String::new, |model| model.provider.label.clone());
-        line.messages = messages.to_vec();
+        line.messages = messages.iter().map(CallMessage::from).collect();
         line.calls += 1;
         let usage = match answer {
             Ok(answer) => {
@@ -254,6 +279,16 @@ impl<'a> ModelCalls<'a> {
 }
 
 impl Fill {
+    /// Returns the JSON Schema of the values, if they have one.
+    #[must_use]
+    pub fn schema(&self) -> Option<&Value> {
+        match self {
+            Self::Llm(fill) => fill.structure.as_ref().and_then(AnswerFormat::schema),
+            Self::Validation(_) => Some(&validation::SCHEMA),
+            _ => None,
+        }
+    }
+
     /// Returns the value for `context`, with the reasoning for it.
     pub async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
         let value = match self {
@@ -262,6 +297,7 @@ impl Fill {
             Self::Expression(fill) => fill.fill(context),
             Self::Sampler(fill) => fill.fill(context),
             Self::Judge(fill) => fill.fill(context, calls).await,
+            Self::Validation(fill) => fill.fill(context, calls).await,
             Self::OfAnswer { .. } => Ok(Value::Null),
         };
         value.map(Filled::from)

@@ -11,7 +11,7 @@ use crate::app::config::pipeline::structure::{compile_schema, cut};
 use crate::app::config::pipeline::{JsonMode, OutputForm};
 use crate::app::template::shape::resolve_reference;
 
-/// The maximum number of schema violations that a model is shown at once.
+/// The maximum number of schema violations that are listed at once.
 const MAX_VIOLATIONS: usize = 5;
 
 /// The required structure of an answer.
@@ -90,12 +90,7 @@ impl AnswerFormat {
     /// Returns `value` if it fits the schema, else the first violations.
     fn check(&self, value: Value) -> Result<Value, String> {
         let Some((_, validator)) = &self.schema else { return Ok(value) };
-        let mut violations = Vec::new();
-        for error in validator.iter_errors(&value).take(MAX_VIOLATIONS) {
-            let path = error.instance_path().to_string();
-            let at = if path.is_empty() { String::new() } else { format!(" (at {path})") };
-            violations.push(format!("{}{at}", cut(&error.to_string())));
-        }
+        let violations = violations(validator, &value);
         if violations.is_empty() { Ok(value) } else { Err(violations.join("; ")) }
     }
 
@@ -108,6 +103,16 @@ impl AnswerFormat {
             None => Value::Object(Map::new()),
         }
     }
+}
+
+/// Returns the first violations of a schema by `value`, each with its place.
+pub(super) fn violations(validator: &Validator, value: &Value) -> Vec<String> {
+    let violation = |error: jsonschema::ValidationError<'_>| {
+        let path = error.instance_path().to_string();
+        let at = if path.is_empty() { String::new() } else { format!(" (at {path})") };
+        format!("{}{at}", cut(&error.to_string()))
+    };
+    validator.iter_errors(value).take(MAX_VIOLATIONS).map(violation).collect()
 }
 
 /// Parses `text` as a value of the form `output`.

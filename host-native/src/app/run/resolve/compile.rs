@@ -10,15 +10,20 @@ use toml::Spanned;
 use super::location::{find_word, template_error};
 use super::names::Names;
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
-use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, OutputForm, Setting};
+use crate::app::config::pipeline::structure::compile_schema;
+use crate::app::config::pipeline::{
+    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, Setting, Validation, ValidationCheck,
+};
 use crate::app::data::column_type::ColumnType;
+use crate::app::provider::media::MediaKind;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::judge::JudgeFill;
-use crate::app::run::columns::llm::{CallOption, LlmFill};
+use crate::app::run::columns::llm::{CallOption, LlmFill, MediaFill, MessageFill};
 use crate::app::run::columns::sampler::SamplerFill;
 use crate::app::run::columns::structure::AnswerFormat;
-use crate::app::run::columns::{AnswerPart, Fill};
+use crate::app::run::columns::validation::{Check, ValidationFill};
+use crate::app::run::columns::{AnswerPart, Fill, ValueTemplate};
 use crate::app::template::{Condition, TemplateId, Templates};
 
 /// Compiles the column at `index` of the file.
@@ -70,7 +75,7 @@ fn column_type(kind: &ColumnKind) -> ColumnType {
         OutputForm::Json => ColumnType::Json,
     };
     match kind {
-        ColumnKind::Llm(call) => match &call.structure {
+        ColumnKind::Llm(call) | ColumnKind::Score(call) => match &call.structure {
             None => ColumnType::Text,
             Some(structure) => match &structure.schema {
                 Some(schema) => ColumnType::from_schema(schema.get_ref()),
@@ -81,6 +86,7 @@ fn column_type(kind: &ColumnKind) -> ColumnType {
         ColumnKind::Reasoning(_) | ColumnKind::Model(_) => ColumnType::Text,
         ColumnKind::Expression(expression) => of_form(expression.output),
         ColumnKind::Judge(call) => of_form(call.output),
+        ColumnKind::Validation(_) => ColumnType::Json,
         ColumnKind::Sampler(spec) => spec.laws().map(law_type).fold(ColumnType::Null, ColumnType::unify),
     }
 }
@@ -135,7 +141,7 @@ impl Compiler<'_> {
                 template: self.template("template", &expression.template),
                 output: expression.output,
             }),
-            ColumnKind::Llm(call) => Fill::Llm(Box::new(self.llm(call))),
+            ColumnKind::Llm(call) | ColumnKind::Score(call) => Fill::Llm(Box::new(self.llm(call))),
             ColumnKind::Embedding(call) => Fill::Embedding(EmbeddingFill {
                 model: call.model,
                 input: self.template("input", &call.input),
@@ -155,6 +161,7 @@ impl Compiler<'_> {
             }
             ColumnKind::Reasoning(of) => Fill::OfAnswer { of: self.answer_column(of), part: AnswerPart::Reasoning },
             ColumnKind::Model(of) => Fill::OfAnswer { of: self.answer_column(of), part: AnswerPart::Model },
+            ColumnKind::Validation(validation) => Fill::Validation(self.validation(validation)),
             ColumnKind::Judge(call) => {
                 call.inputs.iter().for_each(|input| self.add_named_input(input, "`inputs` in [[columns]]"));
                 Fill::Judge(JudgeFill {
@@ -170,7 +177,17 @@ impl Compiler<'_> {
     fn llm(&mut self, call: &LlmCall) -> LlmFill {
         let mut messages = Vec::with_capacity(call.messages.len());
         for message in &call.messages {
-            messages.push((message.role, self.template(&message.title, &message.content)));
+            let MessageSpec { role, content, images, audio, title } = message;
+            let content = self.template(title, content);
+            let mut media = Vec::new();
+            for (kind, key, templates) in [(MediaKind::Image, "images", images), (MediaKind::Audio, "audio", audio)] {
+                for (index, text) in templates.iter().enumerate() {
+                    let title = format!("{key}[{index}]");
+                    let template = self.value_template(&format!("{}.{title}", message.title), text);
+                    media.push(MediaFill { kind, title, template });
+                }
+            }
+            messages.push(MessageFill { role: *role, content, media });
         }
         let mut stop = Vec::with_capacity(call.stop.len());
         for (index, text) in call.stop.iter().enumerate() {
@@ -192,6 +209,7 @@ impl Compiler<'_> {
             model: call.model,
             fallback_on: call.fallback_on.clone(),
             messages,
+            directory: call.directory.clone(),
             temperature: self.option("temperature", call.temperature.as_ref()),
             top_p: self.option("top_p", call.top_p.as_ref()),
             max_tokens: self.option("max_tokens", call.max_tokens.as_ref()),
@@ -202,8 +220,23 @@ impl Compiler<'_> {
             extra: call.extra.get_ref().clone(),
             extra_templates,
             answer_tokens: call.answer_tokens,
+            instruction: call.instruction.clone(),
             structure,
         }
+    }
+
+    fn validation(&mut self, validation: &Validation) -> ValidationFill {
+        let input = self.value_template("input", &validation.input);
+        let check = match &validation.check {
+            ValidationCheck::Json(schema) => Check::Json(schema.as_ref().and_then(|schema| {
+                let invalid = |why| self.errors.push(self.names.source().error(schema.span(), why));
+                compile_schema(schema.get_ref()).map_err(invalid).ok()
+            })),
+            ValidationCheck::Command { model, invalid_exit_codes } => {
+                Check::Command { model: *model, invalid_exit_codes: invalid_exit_codes.clone() }
+            }
+        };
+        ValidationFill { input, check }
     }
 
     fn option<T: Copy>(&mut self, key: &str, setting: Option<&Setting<T>>) -> Option<CallOption<T>> {
@@ -228,6 +261,15 @@ impl Compiler<'_> {
                 TemplateId::default()
             }
         }
+    }
+
+    /// Compiles the template of the setting `key` like [`template`](Self::template), to be evaluated to a value.
+    fn value_template(&mut self, key: &str, text: &Spanned<String>) -> ValueTemplate {
+        let Ok(expression) = self.templates.braced_expression(text.get_ref()) else {
+            return ValueTemplate::Text(self.template(key, text));
+        };
+        self.register(text, TemplateKind::Value(expression.clone()));
+        ValueTemplate::Value(expression)
     }
 
     fn condition(&mut self, text: &Spanned<String>, kind: fn(Condition) -> TemplateKind) -> Option<Condition> {
@@ -259,10 +301,9 @@ impl Compiler<'_> {
         self.sources.push(TemplateSource { kind, column: self.index, text: text.clone() });
     }
 
-    /// Returns the index of the column of kind llm that `of` names, and adds it to the inputs.
+    /// Returns the index of the column with answers of chat models that `of` names, and adds it to the inputs.
     fn answer_column(&mut self, of: &Spanned<String>) -> usize {
-        let is_answer =
-            |spec: &&ColumnSpec| matches!(spec.kind, ColumnKind::Llm(_)) && spec.strategy == self.spec.strategy;
+        let is_answer = |spec: &&ColumnSpec| spec.kind.chat().is_some() && spec.strategy == self.spec.strategy;
         let columns = &self.names.file.columns;
         if let Some(at) = columns.iter().position(|spec| is_answer(&spec) && spec.name.get_ref() == of.get_ref()) {
             self.inputs.insert(Input::Generated(at));
@@ -272,11 +313,12 @@ impl Compiler<'_> {
         let error = self.names.source().error(
             of.span(),
             format!(
-                "`of` in [[columns]] names `{}`, which is no column of kind `llm` with this strategy",
+                "`of` in [[columns]] names `{}`, which is no column of kind `llm` or `score` with this strategy",
                 of.get_ref()
             ),
         );
-        let expected = if known.is_empty() { "a column of kind `llm`".to_string() } else { known.join(", ") };
+        let expected =
+            if known.is_empty() { "a column of kind `llm` or `score`".to_string() } else { known.join(", ") };
         self.errors.push(error.expected(format!("one of: {expected}")).suggest(of.get_ref(), known));
         0
     }

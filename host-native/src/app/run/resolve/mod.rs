@@ -16,12 +16,11 @@ use serde_json::Value;
 use tidegate_core::pipeline::{Plan, PlanBuilder, Strategy};
 use toml::Spanned;
 
-use crate::app::config::pipeline::{FileError, PipelineFile, SourceText};
+use crate::app::config::pipeline::{FileError, PipelineFile, SourceText, UniqueSpec};
 use crate::app::data::Dataset;
 use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::{Layout, RowFormat};
 use crate::app::run::columns::Fill;
-use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::template::shape::Shape;
 use crate::app::template::{Condition, TemplateId, Templates};
 
@@ -100,9 +99,9 @@ impl TemplateSource {
     ) -> Vec<FileError> {
         let errors = match &self.kind {
             TemplateKind::Text(template) => templates.static_errors(template, shape),
-            TemplateKind::Condition(condition) | TemplateKind::Acceptance(condition) => {
-                templates.condition_static_errors(condition, shape)
-            }
+            TemplateKind::Condition(condition)
+            | TemplateKind::Acceptance(condition)
+            | TemplateKind::Value(condition) => templates.condition_static_errors(condition, shape),
         };
         errors.into_iter().map(|error| location::static_error(source, &self.text, error)).collect()
     }
@@ -113,6 +112,8 @@ impl TemplateSource {
 pub enum TemplateKind {
     /// A template that renders a text.
     Text(TemplateId),
+    /// An expression whose value is used, not its text.
+    Value(Condition),
     /// A condition that decides whether a column is made.
     Condition(Condition),
     /// A condition that decides whether a row is accepted. It may read its own column.
@@ -125,7 +126,9 @@ impl TemplateKind {
     pub fn variables(&self, templates: &Templates) -> BTreeSet<String> {
         match self {
             Self::Text(template) => templates.variables(template),
-            Self::Condition(condition) | Self::Acceptance(condition) => templates.condition_variables(condition),
+            Self::Condition(condition) | Self::Acceptance(condition) | Self::Value(condition) => {
+                templates.condition_variables(condition)
+            }
         }
     }
 }
@@ -161,13 +164,20 @@ impl ResolvedPipeline {
             builder = builder.column(names.plan_column(spec, column));
         }
         let output = output::output_columns(&names, &dataset, &columns, &mut errors);
+        // Of the file, where it lists columns: some of them may have errors.
+        let written: Vec<&str> = match &file.output.columns {
+            Some(listed) => listed.iter().map(|column| column.name.get_ref().as_str()).collect(),
+            None => output.iter().map(|column| column.name.as_str()).collect(),
+        };
+        if let Some(UniqueSpec { column, .. }) = &file.output.unique
+            && !written.contains(&column.get_ref().as_str())
+        {
+            let message = format!("`column` in [output.unique] is no column of the output: `{}`", column.get_ref());
+            let error = file.source.error(column.span(), message).expected(format!("one of: {}", written.join(", ")));
+            errors.push(error.suggest(column.get_ref(), written.iter().copied()));
+        }
         let record = file.output.record.as_ref().map(|record| {
-            // Of the file, where it lists columns: some of them may have errors.
-            let columns: Vec<&str> = match &file.output.columns {
-                Some(listed) => listed.iter().map(|column| column.name.get_ref().as_str()).collect(),
-                None => output.iter().map(|column| column.name.as_str()).collect(),
-            };
-            let variables: Vec<&str> = columns.into_iter().chain([file.output.row_key.as_str()]).collect();
+            let variables: Vec<&str> = written.iter().copied().chain([file.output.row_key.as_str()]).collect();
             Record::compile(&file.source, record, &variables, &mut templates, &mut errors)
         });
         if !errors.is_empty() {
@@ -305,9 +315,8 @@ impl ResolvedPipeline {
             ColumnType::Numbers => Shape::List(Rc::new(Shape::Scalar("a number"))),
             ColumnType::Null | ColumnType::Json => match column {
                 // The value of a skipped cell need not fit the schema, unless it is null.
-                Some(GeneratedColumn { fill: Fill::Llm(fill), otherwise, .. }) if otherwise.is_null() => {
-                    let schema = fill.structure.as_ref().and_then(AnswerFormat::schema);
-                    schema.map_or(Shape::Any, |schema| Shape::Schema { root: schema, schema })
+                Some(GeneratedColumn { fill, otherwise, .. }) if otherwise.is_null() => {
+                    fill.schema().map_or(Shape::Any, |schema| Shape::Schema { root: schema, schema })
                 }
                 _ => Shape::Any,
             },

@@ -8,8 +8,6 @@ use super::{GeneratedColumn, Input};
 use crate::app::config::pipeline::{FileError, OutputColumnSpec};
 use crate::app::data::Dataset;
 use crate::app::data::column_type::ColumnType;
-use crate::app::run::columns::Fill;
-use crate::app::run::columns::structure::AnswerFormat;
 
 /// A column of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,16 +110,13 @@ fn column_type(dataset: &Dataset, columns: &[GeneratedColumn], source: OutputSou
         OutputSource::Seed(at) if path.is_empty() => dataset.column_types().get(at).copied().unwrap_or_default(),
         OutputSource::Seed(_) => ColumnType::Json,
         OutputSource::Generated(at) if path.is_empty() => columns[at].column_type,
-        OutputSource::Generated(at) => match &columns[at].fill {
+        OutputSource::Generated(at) => {
             // A skipped cell need not fit the schema.
-            Fill::Llm(fill) if columns[at].otherwise.is_null() => {
-                let schema = fill.structure.as_ref().and_then(AnswerFormat::schema);
-                let field = schema
-                    .and_then(|schema| path.iter().try_fold(schema, |schema, key| schema.get("properties")?.get(key)));
-                field.map_or(ColumnType::Json, ColumnType::from_schema)
-            }
-            _ => ColumnType::Json,
-        },
+            let schema = columns[at].fill.schema().filter(|_| columns[at].otherwise.is_null());
+            let field = schema
+                .and_then(|schema| path.iter().try_fold(schema, |schema, key| schema.get("properties")?.get(key)));
+            field.map_or(ColumnType::Json, ColumnType::from_schema)
+        }
     }
 }
 

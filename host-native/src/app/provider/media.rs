@@ -1,0 +1,319 @@
+//! Images and audio in the messages of a conversation, and how each API has them.
+//!
+//! A value of the pipeline names an image or a recording by an address, a data URL, or the path of a file:
+//!
+//! | | OpenAI chat | Responses | Messages of Anthropic |
+//! | --- | --- | --- | --- |
+//! | address of an image | `image_url` | `input_image` | `image`, source `url` |
+//! | image in a file or data URL | `image_url` with a data URL | `input_image` with a data URL | `image`, source `base64` |
+//! | recording in a file or data URL | `input_audio` | | |
+//!
+//! The type of a file is found by its content, not by its name. So a path in a dataset cannot send another kind of
+//! file to the provider, such as a key.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+/// The maximum length of a file in bytes. Providers accept less, or little more.
+pub const MAX_FILE_BYTES: u64 = 20 << 20;
+
+/// The kinds of media.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MediaKind {
+    /// A picture.
+    Image,
+    /// A recording.
+    Audio,
+}
+
+impl MediaKind {
+    /// Returns the types that providers accept, with the names that other programs have for them.
+    fn types(self) -> &'static [(&'static str, &'static [&'static str])] {
+        match self {
+            Self::Image => {
+                &[("image/png", &[]), ("image/jpeg", &["image/jpg"]), ("image/gif", &[]), ("image/webp", &[])]
+            }
+            Self::Audio => &[("audio/wav", &["audio/x-wav", "audio/wave"]), ("audio/mpeg", &["audio/mp3"])],
+        }
+    }
+
+    /// Returns the name of the type that is called `found`, if providers accept it.
+    fn type_named(self, found: &str) -> Option<&'static str> {
+        let is_it = |(name, others): &&(&'static str, &[&str])| *name == found || others.contains(&found);
+        self.types().iter().find(is_it).map(|(name, _)| *name)
+    }
+
+    /// Returns what is expected, for messages.
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Image => "an image in PNG, JPEG, GIF or WebP",
+            Self::Audio => "a recording in WAV or MP3",
+        }
+    }
+}
+
+/// An image or a recording that a value names. A file has not been read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediaReference {
+    kind: MediaKind,
+    source: Source,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Address(String),
+    Encoded(Encoded),
+    File(PathBuf),
+}
+
+/// An image or a recording of a message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Media {
+    content: Content,
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Content {
+    /// The provider reads the image from there.
+    Address(String),
+    Encoded(Encoded),
+}
+
+/// Content in base64.
+#[derive(Clone, PartialEq, Eq)]
+struct Encoded {
+    media_type: &'static str,
+    base64: Arc<str>,
+}
+
+impl fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {} characters", self.media_type, self.base64.len())
+    }
+}
+
+impl fmt::Debug for Media {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl MediaReference {
+    /// Returns what `text` names: an address, a data URL, or a path relative to `directory`.
+    ///
+    /// # Errors
+    /// If it is an address of another scheme, a data URL of another type, or the address of a recording, which no
+    /// API accepts.
+    pub fn of(kind: MediaKind, text: &str, directory: &Path) -> Result<Self, String> {
+        let text = text.trim();
+        let source = if let Some(data) = text.strip_prefix("data:") {
+            Source::Encoded(data_url(kind, data)?)
+        } else if text.starts_with("https://") || text.starts_with("http://") {
+            if kind == MediaKind::Audio {
+                return Err(format!("{} is an address; expected the path of {}", shown(text), kind.expected()));
+            }
+            Source::Address(text.to_string())
+        } else if text.contains("://") {
+            let expected = "expected an address with https or http, a data URL, or the path of a file";
+            return Err(format!("{} is an address with another scheme; {expected}", shown(text)));
+        } else {
+            Source::File(directory.join(text))
+        };
+        Ok(Self { kind, source })
+    }
+
+    /// Returns an error if it is a file that does not exist or is too long. Reads no content.
+    pub fn check(&self) -> Result<(), String> {
+        let Source::File(path) = &self.source else { return Ok(()) };
+        check_length(path, std::fs::metadata(path))
+    }
+
+    /// Reads it, if it is a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is too long, or has another type. The message has its path.
+    pub async fn load(self) -> Result<Media, String> {
+        let path = match self.source {
+            Source::Address(address) => {
+                return Ok(Media { name: shown(&address), content: Content::Address(address) });
+            }
+            Source::Encoded(encoded) => {
+                return Ok(Media { name: format!("data URL of {encoded:?}"), content: Content::Encoded(encoded) });
+            }
+            Source::File(path) => path,
+        };
+        let read = tokio::task::spawn_blocking(move || read_file(self.kind, &path)).await;
+        read.map_err(|error| format!("reading a file failed: {error}"))?
+    }
+}
+
+fn read_file(kind: MediaKind, path: &Path) -> Result<Media, String> {
+    check_length(path, std::fs::metadata(path))?;
+    let bytes = std::fs::read(path).map_err(|error| cannot_read(path, &error))?;
+    let found = infer::get(&bytes).map(|found| found.mime_type());
+    let Some(media_type) = found.and_then(|found| kind.type_named(found)) else {
+        let found = found.unwrap_or("of an unknown type");
+        return Err(format!("the file {} is {found}; expected {}", path.display(), kind.expected()));
+    };
+    let encoded = Encoded { media_type, base64: STANDARD.encode(bytes).into() };
+    Ok(Media { name: path.display().to_string(), content: Content::Encoded(encoded) })
+}
+
+/// Parses a data URL without its scheme.
+fn data_url(kind: MediaKind, data: &str) -> Result<Encoded, String> {
+    let parsed = data.split_once(";base64,").and_then(|(media_type, base64)| {
+        Some(Encoded { media_type: kind.type_named(&media_type.to_ascii_lowercase())?, base64: base64.into() })
+    });
+    let invalid = || format!("{} is a data URL without {} in base64", shown(&format!("data:{data}")), kind.expected());
+    parsed.filter(|encoded| STANDARD.decode(&*encoded.base64).is_ok()).ok_or_else(invalid)
+}
+
+fn check_length(path: &Path, found: std::io::Result<std::fs::Metadata>) -> Result<(), String> {
+    let found = found.map_err(|error| cannot_read(path, &error))?;
+    let path = path.display();
+    match found.len() {
+        _ if !found.is_file() => Err(format!("{path} is no file")),
+        length if length > MAX_FILE_BYTES => {
+            Err(format!("the file {path} has {length} bytes; expected at most {MAX_FILE_BYTES}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn cannot_read(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot read the file {}: {error}", path.display())
+}
+
+/// Returns the beginning of an address.
+fn shown(address: &str) -> String {
+    match address.char_indices().nth(100) {
+        Some((at, _)) => format!("{}…", &address[..at]),
+        None => address.to_string(),
+    }
+}
+
+impl Media {
+    /// Returns its path or address, for people.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the part of a message of OpenAI's chat completions.
+    pub(super) fn chat_part(&self) -> Value {
+        match &self.content {
+            Content::Encoded(Encoded { media_type, base64 }) if media_type.starts_with("audio/") => {
+                let format = if *media_type == "audio/wav" { "wav" } else { "mp3" };
+                json!({ "type": "input_audio", "input_audio": { "data": &**base64, "format": format } })
+            }
+            content => json!({ "type": "image_url", "image_url": { "url": content.url() } }),
+        }
+    }
+
+    /// Returns the part of a message of OpenAI's Responses API.
+    pub(super) fn responses_part(&self) -> Value {
+        json!({ "type": "input_image", "image_url": self.content.url() })
+    }
+
+    /// Returns the block of a message of Anthropic's Messages API.
+    pub(super) fn messages_block(&self) -> Value {
+        let source = match &self.content {
+            Content::Address(address) => json!({ "type": "url", "url": address }),
+            Content::Encoded(Encoded { media_type, base64 }) => {
+                json!({ "type": "base64", "media_type": media_type, "data": &**base64 })
+            }
+        };
+        json!({ "type": "image", "source": source })
+    }
+}
+
+impl Content {
+    fn url(&self) -> String {
+        match self {
+            Self::Address(address) => address.clone(),
+            Self::Encoded(Encoded { media_type, base64 }) => format!("data:{media_type};base64,{base64}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+    const WAV: &[u8] = b"RIFF\x04\0\0\0WAVEfmt ";
+
+    async fn load(kind: MediaKind, text: &str, directory: &Path) -> Result<Media, String> {
+        MediaReference::of(kind, text, directory)?.load().await
+    }
+
+    #[tokio::test]
+    async fn each_api_has_its_own_form_of_an_address_and_of_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("boat.jpg"), PNG).unwrap();
+        let file = load(MediaKind::Image, " boat.jpg\n", directory.path()).await.unwrap();
+        let data = "iVBORw0KGgo=";
+        let url = format!("data:image/png;base64,{data}");
+        assert_eq!(file.chat_part(), json!({ "type": "image_url", "image_url": { "url": url } }));
+        assert_eq!(file.responses_part(), json!({ "type": "input_image", "image_url": url }));
+        let source = json!({ "type": "base64", "media_type": "image/png", "data": data });
+        assert_eq!(file.messages_block(), json!({ "type": "image", "source": source }));
+        let of_url = load(MediaKind::Image, &url, directory.path()).await.unwrap();
+        assert_eq!(of_url.messages_block(), file.messages_block());
+        let address = load(MediaKind::Image, "https://h.test/a.png", directory.path()).await.unwrap();
+        assert_eq!(address.chat_part()["image_url"]["url"], "https://h.test/a.png");
+        assert_eq!(address.messages_block()["source"], json!({ "type": "url", "url": "https://h.test/a.png" }));
+    }
+
+    #[tokio::test]
+    async fn a_recording_is_sent_with_its_format() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("horn"), WAV).unwrap();
+        std::fs::write(directory.path().join("song"), b"ID3\x04\0\0\0\0\0\0").unwrap();
+        for (name, format) in [("horn", "wav"), ("song", "mp3"), ("data:audio/x-wav;base64,AAAA", "wav")] {
+            let part = load(MediaKind::Audio, name, directory.path()).await.unwrap().chat_part();
+            assert_eq!(part["input_audio"]["format"], format, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_such_file_is_an_error_with_its_path() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("key.png"), "-----BEGIN PRIVATE KEY-----").unwrap();
+        std::fs::write(directory.path().join("notes.png"), "fog at dawn").unwrap();
+        std::fs::write(directory.path().join("horn.png"), WAV).unwrap();
+        let long = std::fs::File::create(directory.path().join("long.png")).unwrap();
+        long.set_len(MAX_FILE_BYTES + 1).unwrap();
+        for (kind, name, part) in [
+            (MediaKind::Image, "key.png", "key.png is application/x-x509-ca-cert; expected an image in PNG"),
+            (MediaKind::Image, "notes.png", "notes.png is of an unknown type; expected an image in PNG"),
+            (MediaKind::Image, "horn.png", "horn.png is audio/x-wav; expected an image"),
+            (MediaKind::Image, "none.png", "none.png: No such file"),
+            (MediaKind::Image, ".", "is no file"),
+            (MediaKind::Image, "long.png", "long.png has 20971521 bytes; expected at most 20971520"),
+            (MediaKind::Image, "s3://bucket/a.png", "another scheme; expected an address with https"),
+            (MediaKind::Image, "data:text/plain;base64,AAAA", "a data URL without an image"),
+            (MediaKind::Image, "data:image/png;base64,A", "a data URL without an image"),
+            (MediaKind::Audio, "https://h.test/a.wav", "is an address; expected the path of a recording"),
+        ] {
+            let error = load(kind, name, directory.path()).await.unwrap_err();
+            assert!(error.contains(part), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_found_without_reading_one() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("a.png"), "no image").unwrap();
+        let check = |name: &str| MediaReference::of(MediaKind::Image, name, directory.path()).unwrap().check();
+        assert_eq!(check("a.png"), Ok(()));
+        assert_eq!(check("https://h.test/a.png"), Ok(()));
+        assert!(check("b.png").unwrap_err().contains("b.png"));
+    }
+}
