@@ -16,7 +16,7 @@ use crate::pipeline::lifecycle::{RunState, StopMode};
 use crate::pipeline::outcome::{Batch, DiscardReason, DropReason, Hook, HookError, PipelineEffect, SaveError};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
-use crate::pipeline::row_group::{RoundTask, RowGroupPhase, Span};
+use crate::pipeline::row_group::{RoundTask, RowGroup, RowGroupPhase, Span};
 use crate::time::Instant;
 
 /// Commands: the results that the host reports.
@@ -101,10 +101,14 @@ impl Pipeline {
         // A task that has the turn in its ordered column must be queued before the row group counts as quiet.
         self.advance_cursors();
         self.begin_pre_batch(row_group);
-        let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::Open) else { return };
-        if !group.is_quiet() {
+        let is_quiet = |group: &&RowGroup| group.is_quiet();
+        if self.row_groups.in_phase(row_group, RowGroupPhase::Open).filter(is_quiet).is_none() {
             return;
         }
+        // A batch that waits for cells which cannot become ready now is work as well.
+        self.queue_batches(row_group, true);
+        let open = self.row_groups.in_phase(row_group, RowGroupPhase::Open).filter(is_quiet);
+        let Some(group) = open else { return };
         let is_done = group.is_done();
         match self.lifecycle.state() {
             _ if is_done => self.start_checkpoint(row_group),
