@@ -15,6 +15,7 @@ mod columns;
 mod dashboard;
 #[cfg(feature = "reqwest-middleware")]
 mod default_limit;
+mod embeddings;
 mod export;
 mod fallbacks;
 mod generated_rows;

@@ -243,6 +243,9 @@ pub(super) struct RawColumn {
     /// embedding: the number of dimensions of the vector. Default: the default of the model
     #[schemars(range(min = 1, max = 1_048_576))]
     pub(super) dimensions: Option<WithSpan<u32>>,
+    /// embedding: the largest number of rows of a row group in one call. Default: 32
+    #[schemars(range(min = 1, max = 2048))]
+    pub(super) batch_size: Option<WithSpan<u32>>,
     /// expression: the template
     pub(super) template: Option<WithSpan<Text>>,
     /// sampler: the distribution. Values depend only on the seed, the column and the row number
