@@ -24,6 +24,7 @@ mod jobs;
 mod mock_command;
 mod outages;
 mod panics;
+mod parts;
 mod preflight;
 mod providers;
 mod proxy;

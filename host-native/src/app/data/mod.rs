@@ -16,6 +16,7 @@ mod jsonl;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub mod row_file;
+mod shuffled;
 pub mod utc;
 
 use std::fmt;
@@ -102,6 +103,7 @@ enum Source {
     #[cfg(feature = "parquet")]
     Parquet(parquet::ParquetSource),
     Files(files::Files),
+    Shuffled(shuffled::Shuffled),
     /// No file: rows without columns.
     Nothing,
 }
@@ -200,7 +202,7 @@ impl Dataset {
     pub fn skip_rows(&mut self, rows: Range<u64>) {
         debug_assert!(rows.end <= self.rows);
         match &mut self.source {
-            Source::Csv(..) | Source::Jsonl(_) | Source::Nothing => {}
+            Source::Csv(..) | Source::Jsonl(_) | Source::Shuffled(_) | Source::Nothing => {}
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.skip_rows(rows),
             Source::Files(files) => files.skip_rows(&rows),
@@ -237,6 +239,7 @@ impl Dataset {
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.read(rows),
             Source::Files(files) => files.read(&rows),
+            Source::Shuffled(shuffled) => shuffled.read(rows),
             Source::Nothing => Ok(rows.map(|_| Row::default()).collect()),
         }
     }
@@ -246,6 +249,7 @@ impl Dataset {
     pub fn paths(&self) -> Vec<&Path> {
         match &self.source {
             Source::Files(files) => files.paths().collect(),
+            Source::Shuffled(shuffled) => shuffled.dataset().paths(),
             Source::Nothing => Vec::new(),
             _ => vec![self.path()],
         }
@@ -257,6 +261,7 @@ impl Dataset {
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.path(),
             Source::Files(files) => files.paths().next().unwrap_or(Path::new("")),
+            Source::Shuffled(shuffled) => shuffled.dataset().path(),
             Source::Nothing => Path::new(""),
         }
     }

@@ -83,7 +83,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         Some(address) => Some(MetricsServer::start(address).await?),
         None => None,
     };
-    let spec = output_spec(request, manifest(&name, &file, &resolved)?, &file, &resolved);
+    let spec = output_spec(request, manifest(&name, &file, &resolved, request.partition)?, &file, &resolved);
     let (output, log_file) = claim_outputs(request, &spec, &resolved.dataset.paths())?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
@@ -225,7 +225,9 @@ fn output_spec(
     resolved: &ResolvedPipeline,
 ) -> OutputSpec {
     let dataset = file.rows.dataset().filter(|_| request.pipeline.is_some());
-    let appendable = dataset.filter(|seed| seed.format.is_text() && seed.path.is_file());
+    // More rows would change the order of a shuffled dataset, and the boundaries of its parts.
+    let is_whole = request.partition.is_none() && dataset.is_some_and(|seed| !seed.shuffle);
+    let appendable = dataset.filter(|seed| is_whole && seed.format.is_text() && seed.path.is_file());
     OutputSpec {
         manifest,
         layout: resolved.layout(file.output.format),
@@ -238,7 +240,7 @@ fn output_spec(
 
 /// Returns the shell command that retries the dropped rows of this run.
 fn retry_command(request: &RunRequest) -> String {
-    let RunRequest { pipeline, out, rows, limit, all_columns, max_cost, export, .. } = request;
+    let RunRequest { pipeline, out, rows, partition, limit, all_columns, max_cost, export, .. } = request;
     let mut words = vec!["tidegate".to_string(), "run".to_string()];
     words.extend(pipeline.as_ref().map(|path| path.display().to_string()));
     words.extend(["--out".to_string(), out.display().to_string()]);
@@ -246,6 +248,7 @@ fn retry_command(request: &RunRequest) -> String {
         let end = if *end == u64::MAX { String::new() } else { end.to_string() };
         words.extend(["--rows".to_string(), format!("{start}..{end}")]);
     }
+    words.extend(partition.iter().flat_map(|partition| ["--partition".to_string(), partition.to_string()]));
     words.extend(limit.iter().flat_map(|limit| ["--limit".to_string(), limit.to_string()]));
     words.extend(all_columns.then(|| "--all-columns".to_string()));
     words.extend(max_cost.iter().flat_map(|most| ["--max-cost".to_string(), most.exact()]));

@@ -129,6 +129,9 @@ impl Preflight {
         let dataset = match request.pipeline {
             None => example::dataset()?,
             Some(_) => match &file.rows {
+                RowSource::Dataset(seed) if seed.shuffle => {
+                    Dataset::load(&seed.path, seed.format)?.shuffled(file.run.seed)?
+                }
                 RowSource::Dataset(seed) => Dataset::load(&seed.path, seed.format)?,
                 RowSource::Generated(rows) | RowSource::Candidates { most: rows, .. } => {
                     Dataset::without_columns(*rows)
@@ -142,7 +145,14 @@ impl Preflight {
                 return Ok(());
             }
         };
-        resolved.select_rows(request.rows.clone(), request.limit).map_err(Error::Setting)?;
+        if let (Some(partition), Some(_)) = (request.partition, file.rows.wanted()) {
+            let message =
+                format!("--partition {partition} has no effect on rows that are made until enough are accepted");
+            return Err(Error::Setting(format!(
+                "{message}; expected a pipeline without `accept_if`, or no --partition"
+            )));
+        }
+        resolved.select_rows(request.rows.clone(), request.partition, request.limit).map_err(Error::Setting)?;
         let estimates = estimate(&resolved, file.run.row_group_size.get())?;
         for (at, (spec, estimate)) in file.columns.iter().zip(&estimates).enumerate() {
             let static_errors = static_errors(file, &resolved, at);

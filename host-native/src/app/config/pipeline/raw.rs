@@ -67,6 +67,8 @@ pub(super) struct RawSeed {
     pub(super) path: WithSpan<Text>,
     /// The format of the files. Default: by the extension
     pub(super) format: Option<DatasetFormat>,
+    /// Whether the rows are put into a random order, which depends on `seed` in `[run]`. Default: false
+    pub(super) shuffle: Option<bool>,
 }
 
 /// A model: its endpoint, limits, budgets and price

@@ -61,6 +61,8 @@ pub struct SeedSpec {
     pub path: PathBuf,
     /// The format of the files.
     pub format: DatasetFormat,
+    /// Whether the rows are put into a random order \[no\].
+    pub shuffle: bool,
 }
 
 /// The table `[run]`.
@@ -104,7 +106,7 @@ pub struct RunSettings {
     /// How long a provider may be down before the run stops without the rows that need it. `None` is no limit
     /// \[10 min\].
     pub outage_patience: Option<Duration>,
-    /// The seed of all samplers \[0\].
+    /// The seed of all samplers, and of the order of a shuffled dataset \[0\].
     pub seed: u64,
 }
 
@@ -184,7 +186,7 @@ pub(super) fn check_rows(
 
 fn check_seed(
     file: &Document<'_>,
-    Table(RawSeed { path, format }): Table<RawSeed>,
+    Table(RawSeed { path, format, shuffle }): Table<RawSeed>,
     directory: &Path,
 ) -> Result<SeedSpec, FileError> {
     let Checked(name) = path.get();
@@ -194,7 +196,8 @@ fn check_seed(
             .expected(format!(".csv, .jsonl, .ndjson or .parquet, or `format` beside the path, one of: {names}"))
     };
     let format = format.or_else(|| DatasetFormat::of(Path::new(name))).ok_or_else(unknown)?;
-    Ok(SeedSpec { path: super::relative_to(directory, name), format })
+    let shuffle = shuffle.unwrap_or(false);
+    Ok(SeedSpec { path: super::relative_to(directory, name), format, shuffle })
 }
 
 /// The rule for when a column may start more workers than its share.
