@@ -25,8 +25,8 @@ pub enum TaskWait {
     },
     /// The pre-batch hook of the row group has not ended.
     PreBatchHook,
-    /// The task is ready. It starts with other tasks of its column, when their batch is full or no further one
-    /// can become ready.
+    /// The task is ready. It starts with other tasks of its column, when their batch is full or no further
+    /// one can become ready.
     Batch,
     /// An upstream is not complete.
     Upstream {

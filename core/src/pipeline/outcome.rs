@@ -38,7 +38,8 @@ impl WorkerId {
     }
 }
 
-/// One unit of work for one worker. The worker already holds its task lease.
+/// One unit of work for one worker. The worker already holds its task lease, unless it
+/// [follows](Task::follows) the lead of its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]

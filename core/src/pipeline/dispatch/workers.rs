@@ -81,8 +81,8 @@ impl Workers {
         self.live.len()
     }
 
-    /// Adds a worker for a task, with the task lease that it holds. A worker that follows the lead of its batch
-    /// holds none.
+    /// Adds a worker for a task, with the task lease that it holds. A worker that follows the lead of its
+    /// batch holds none.
     pub(crate) fn start(&mut self, key: TaskKey, lease: Option<TaskLease>) -> WorkerId {
         WorkerId(self.live.insert(Worker { key, lease, is_aborted: false }))
     }

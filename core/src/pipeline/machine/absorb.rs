@@ -191,8 +191,8 @@ impl Pipeline {
         self.unavailable.get_or_insert_with(|| group.clone());
     }
 
-    /// Records the outcome for the call target of a column, and warns if the target is degraded. A batch is one
-    /// response: that of its lead. Returns whether the patience with the target is over.
+    /// Records the outcome for the call target of a column, and warns if the target is degraded. A batch is
+    /// one response: that of its lead. Returns whether the patience with the target is over.
     fn judge_provider(&mut self, now: Instant, ended: &EndedWorker, outcome: TaskOutcome) -> bool {
         let column = ended.key.column;
         let target = self.targets.of(column);
@@ -314,8 +314,8 @@ impl Pipeline {
         self.ready.shrink_to(SCRATCH);
     }
 
-    /// Queues the batches of a row group that are due. If `is_last_work` is true, the row group has no running or
-    /// queued task. O(batched columns) plus one step for each batch.
+    /// Queues the batches of a row group that are due. If `is_last_work` is true, the row group has no
+    /// running or queued task. O(batched columns) plus one step for each batch.
     pub(super) fn queue_batches(&mut self, row_group: u32, is_last_work: bool) {
         if !self.lifecycle.is_running() {
             return;

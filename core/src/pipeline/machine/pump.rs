@@ -108,8 +108,8 @@ impl Pipeline {
         }
     }
 
-    /// Spawns the task of the row `lead`, and the gathered tasks of its column that start together with it. Their
-    /// workers hold no lease.
+    /// Spawns the task of the row `lead`, and the gathered tasks of its column that start together with it.
+    /// Their workers hold no lease.
     fn spawn_batch(&mut self, task: Task, key: TaskKey, lead: u32) {
         let first = self.effects.len();
         self.effects.push_back(PipelineEffect::Spawn(task));

@@ -1,7 +1,8 @@
 //! The batches of one batched column in one row group: which ready cells start together.
 //!
-//! A ready cell is *gathered* until its batch is due. A batch is then queued by one task, its *lead*, which takes
-//! gathered cells along when it is dispatched. Cells that become ready while a lead is queued still fill its batch.
+//! A ready cell is *gathered* until its batch is due. A batch is then queued by one task, its *lead*, which
+//! takes gathered cells along when it is dispatched. Cells that become ready while a lead is queued still
+//! fill its batch.
 //!
 //! ```text
 //! coming     = open - gathered - queued - deferred - busy     cells that may become ready by themselves
@@ -9,8 +10,8 @@
 //! due        = unassigned >= size, or unassigned > 0 and coming = 0
 //! ```
 //!
-//! `open` is the number of cells that are neither done nor dropped. A deferred cell is not waited for: it becomes
-//! ready only after the row group has no running or queued task.
+//! `open` is the number of cells that are neither done nor dropped. A deferred cell is not waited for: it
+//! becomes ready only after the row group has no running or queued task.
 
 use alloc::collections::VecDeque;
 
@@ -19,8 +20,8 @@ use super::frontier::TaskState;
 /// The cells of one batched column, counted by state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Batches {
-    /// The gathered rows that are meant for a queued lead, in order, so that a batch has neighbouring rows. Rows
-    /// whose cell is no longer [`TaskState::Gathered`] are skipped, here and in `rows`.
+    /// The gathered rows that are meant for a queued lead, in order, so that a batch has neighbouring rows.
+    /// Rows whose cell is no longer [`TaskState::Gathered`] are skipped, here and in `rows`.
     assigned: VecDeque<u32>,
     /// The other gathered rows, in order.
     rows: VecDeque<u32>,
@@ -64,15 +65,16 @@ impl Batches {
         *self = Self { busy: self.busy, ..Self::default() };
     }
 
-    /// Returns whether a lead must be queued. `open` is the number of cells that are neither done nor dropped.
+    /// Returns whether a lead must be queued. `open` is the number of cells that are neither done nor
+    /// dropped.
     pub(super) fn is_due(&self, size: u32, open: u32) -> bool {
         let coming = open - self.gathered - self.queued - self.deferred - self.busy;
         let unassigned = self.unassigned(size);
         unassigned >= u64::from(size) || (unassigned > 0 && coming == 0)
     }
 
-    /// Returns whether cells are gathered that would wait for longer than their row group has work. A cell that is
-    /// delayed becomes ready by itself, and is worth waiting for.
+    /// Returns whether cells are gathered that would wait for longer than their row group has work. A cell
+    /// that is delayed becomes ready by itself, and is worth waiting for.
     pub(super) fn is_overdue(&self, size: u32) -> bool {
         self.unassigned(size) > 0 && self.delayed == 0
     }

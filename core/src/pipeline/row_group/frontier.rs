@@ -189,8 +189,8 @@ impl Frontier {
         self.entry(plan, task).state
     }
 
-    /// Sets every gathered, queued, deferred or delayed task back to waiting. Calls `changed` with the previous
-    /// state and the index of each. Whole-group tasks come first, then the cells row by row.
+    /// Sets every gathered, queued, deferred or delayed task back to waiting. Calls `changed` with the
+    /// previous state and the index of each. Whole-group tasks come first, then the cells row by row.
     pub(super) fn discard_waiting(&mut self, mut changed: impl FnMut(TaskState, usize)) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let is_waiting = matches!(

@@ -168,9 +168,9 @@ impl RowGroup {
         before
     }
 
-    /// Returns a gathered cell of the batched column `column` to queue as the lead of a batch, if a batch is due.
-    /// The caller queues it. If `is_last_work` is true, the row group has no running or queued task, and a batch
-    /// is not kept for cells that wait for such a task.
+    /// Returns a gathered cell of the batched column `column` to queue as the lead of a batch, if a batch is
+    /// due. The caller queues it. If `is_last_work` is true, the row group has no running or queued task, and
+    /// a batch is not kept for cells that wait for such a task.
     pub(super) fn next_lead(&mut self, plan: &Plan, column: ColumnId, is_last_work: bool) -> Option<LocalKey> {
         let Self { frontier, batches, .. } = self;
         let (size, open) = (plan.batch_size(column), frontier.open_cells(plan, column));

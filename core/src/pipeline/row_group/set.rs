@@ -281,8 +281,8 @@ impl RowGroups {
         tasks
     }
 
-    /// Sets every gathered, queued, deferred or delayed task back to waiting, because the run stops. O(tasks of
-    /// the active row groups).
+    /// Sets every gathered, queued, deferred or delayed task back to waiting, because the run stops. O(tasks
+    /// of the active row groups).
     pub(crate) fn discard_waiting(&mut self, plan: &Plan) {
         let Self { active, counts, .. } = self;
         let whole = plan.whole_columns();

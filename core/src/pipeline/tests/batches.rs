@@ -7,8 +7,8 @@ use super::*;
 use crate::pipeline::tests::harness::*;
 use crate::time::Duration;
 
-/// Returns the batches that run, each as the label of its lead and the number of its tasks. A task without a batch
-/// counts as one task.
+/// Returns the batches that run, each as the label of its lead and the number of its tasks. A task without a
+/// batch counts as one task.
 fn running_batches(rig: &Rig) -> Vec<(String, u32)> {
     let leading = rig.running.iter().filter(|task| !task.follows());
     leading.map(|task| (rig.label(task), task.batch.map_or(1, |batch| batch.size))).collect()

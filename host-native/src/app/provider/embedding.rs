@@ -69,8 +69,8 @@ impl EmbeddingClient {
         self.http.post(&body, |body| read_embedding(body, dimensions)).await
     }
 
-    /// Returns what the answer to one call has for each of `inputs`, in their order. An answer whose embeddings
-    /// cannot be assigned to the inputs is an error, and so is one without any.
+    /// Returns what the answer to one call has for each of `inputs`, in their order. An answer whose
+    /// embeddings cannot be assigned to the inputs is an error, and so is one without any.
     pub async fn embed_all(
         &self,
         inputs: &[String],
@@ -127,8 +127,8 @@ pub(crate) fn read_embeddings(
     Ok(CallOutput { value, usage })
 }
 
-/// Returns the places of the texts that `data` is about: by the index of each embedding or, if none has one, in
-/// order. Fails if this is not certain for all of them.
+/// Returns the places of the texts that `data` is about: by the index of each embedding or, if none has one,
+/// in order. Fails if this is not certain for all of them.
 fn places(data: &[Embedding], count: usize) -> Result<Vec<usize>, String> {
     let given = data.len();
     let without_index = data.iter().filter(|embedding| embedding.index.is_none()).count();

@@ -86,8 +86,8 @@ pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<
     Ok(estimates)
 }
 
-/// Returns the calls for `cells` cells of `tasks`, with up to `batch_size` cells of a row group in each. The cells
-/// are taken to be spread evenly over the row groups.
+/// Returns the calls for `cells` cells of `tasks`, with up to `batch_size` cells of a row group in each. The
+/// cells are taken to be spread evenly over the row groups.
 fn batched_calls(cells: u64, tasks: u64, row_group_size: u32, batch_size: u32) -> u64 {
     if batch_size <= 1 || cells == 0 {
         return cells;

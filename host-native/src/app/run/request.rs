@@ -21,7 +21,8 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// Returns the part of `rows` rows. The parts of one number of rows do not overlap, and have all rows together.
+    /// Returns the part of `rows` rows. The parts of one number of rows do not overlap, and have all rows
+    /// together.
     #[must_use]
     pub fn of(self, rows: u64) -> Range<u64> {
         let Self { index, count } = self;

@@ -177,8 +177,8 @@ const MAX_DIMENSIONS: u32 = 1 << 20;
 /// The most rows in one embedding call: as many texts as the API of OpenAI accepts.
 const MAX_BATCH_SIZE: u32 = 2048;
 
-/// The rows in one embedding call if the file does not set `batch_size`. The fewest that a common server accepts by
-/// default (Text Embeddings Inference).
+/// The rows in one embedding call if the file does not set `batch_size`. The fewest that a common server
+/// accepts by default (Text Embeddings Inference).
 const DEFAULT_BATCH_SIZE: u32 = 32;
 
 /// Validates the keys of the column in `table` that depend on its kind.

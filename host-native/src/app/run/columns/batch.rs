@@ -1,9 +1,9 @@
 //! Batches: rows of a row group whose cells one call fills.
 //!
-//! The core starts the tasks of a batch together: see [`Column::batched`](tidegate_core::pipeline::Column::batched).
-//! Each task is a *member* that submits its input, or leaves the batch: if its row is skipped, or its template
-//! fails. When every member has done either, the task that *leads* the batch makes the calls, and replies to each
-//! member.
+//! The core starts the tasks of a batch together: see
+//! [`Column::batched`](tidegate_core::pipeline::Column::batched). Each task is a *member* that submits its
+//! input, or leaves the batch: if its row is skipped, or its template fails. When every member has done
+//! either, the task that *leads* the batch makes the calls, and replies to each member.
 
 use std::collections::HashMap;
 use std::mem;
@@ -57,14 +57,14 @@ pub struct Member {
     has_submitted: Mutex<bool>,
 }
 
-/// The part of the task that leads a batch: to make the calls. If it is dropped, the members that have no reply are
-/// cancelled.
+/// The part of the task that leads a batch: to make the calls. If it is dropped, the members that have no
+/// reply are cancelled.
 #[derive(Debug)]
 pub struct Lead(Arc<Batch>);
 
 impl Batches {
-    /// Lets a task join its batch, and lead it if it is the one to do so. Returns `None` for a task that is in no
-    /// batch.
+    /// Lets a task join its batch, and lead it if it is the one to do so. Returns `None` for a task that is
+    /// in no batch.
     pub fn join(&self, task: &Task) -> Option<(Member, Option<Lead>)> {
         let batch = task.batch?;
         let key = (task.row_group, task.column, batch.lead);

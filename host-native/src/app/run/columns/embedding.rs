@@ -1,8 +1,8 @@
 //! Columns of kind `embedding`: the embedding vector of a text, as a list of numbers.
 //!
-//! One call embeds the texts of a [batch](super::batch) of rows. If the call as a whole is rejected, or its answer
-//! cannot be assigned to the texts, it is made again for each half of them. So a row is dropped only for what a call
-//! with its text alone has answered.
+//! One call embeds the texts of a [batch](super::batch) of rows. If the call as a whole is rejected, or its
+//! answer cannot be assigned to the texts, it is made again for each half of them. So a row is dropped only
+//! for what a call with its text alone has answered.
 
 use serde_json::Value;
 use tidegate_core::budget::Usage;
