@@ -171,9 +171,7 @@ fn run_pipeline(args: RunArgs) -> Exit {
         Err(exit) => return exit,
     };
     if dry_run {
-        return report_result(
-            runtime.block_on(async { dry_run::dry_run(&request) }).map(|plan| (plan.to_string(), Exit::Done)),
-        );
+        return report_result(runtime.block_on(dry_run::dry_run(&request)).map(|plan| (plan.to_string(), Exit::Done)));
     }
     let mut reporter = match tui.then(Dashboard::open).transpose() {
         Ok(Some(dashboard)) => ProgressReporter::Dashboard(Box::new(dashboard)),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -72,7 +73,7 @@ enum ModelState {
 #[derive(Debug, Serialize)]
 struct DatasetCheck {
     /// The file; `None` if all columns are generated.
-    path: Option<PathBuf>,
+    path: Option<String>,
     rows: u64,
     columns: usize,
     /// The number of templates in the pipeline file that were rendered.
@@ -93,14 +94,14 @@ struct OutputCheck {
 ///
 /// If the pipeline file cannot be read. All other problems are part of the report.
 pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
-    let preflight = Preflight::run(request)?;
+    let preflight = Preflight::run(request, &mut |line| drop(writeln!(io::stderr(), "{line}"))).await?;
     let states = call_models(&preflight).await?;
     let is_failed = |state: &ModelState| matches!(state, ModelState::Failed { .. });
     let call_exit = states.iter().any(is_failed).then_some(Exit::Provider);
     let problem_exits = preflight.problems.iter().map(Error::exit);
     let exit = problem_exits.chain(call_exit).min_by_key(|exit| exit.code()).unwrap_or(Exit::Done);
     let dataset = preflight.resolved.as_ref().map(|resolved| DatasetCheck {
-        path: preflight.file.rows.dataset().map(|seed| seed.path.clone()),
+        path: preflight.file.rows.dataset().map(|seed| seed.location.to_string()),
         rows: resolved.dataset.rows(),
         columns: resolved.dataset.columns().len(),
         templates: resolved.template_sources.len(),
@@ -257,7 +258,7 @@ impl fmt::Display for CheckReport {
         if let Some(dataset) = &self.dataset {
             let DatasetCheck { path, rows, columns, templates, rendered_rows } = dataset;
             match path {
-                Some(path) => writeln!(f, "  dataset    {}: {rows} rows of {columns} columns", path.display())?,
+                Some(path) => writeln!(f, "  dataset    {path}: {rows} rows of {columns} columns")?,
                 None => writeln!(f, "  dataset    none: {rows} rows are generated")?,
             }
             writeln!(f, "  templates  {templates}, rendered for the first {rendered_rows} rows")?;

@@ -34,6 +34,7 @@ mod proxy_outages;
 mod proxy_program;
 mod rate_headers;
 mod record;
+mod remote_dataset;
 mod resume;
 mod retried;
 mod runs;

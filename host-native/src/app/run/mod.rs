@@ -7,6 +7,7 @@
 pub mod buffer;
 pub mod columns;
 pub mod comparison;
+mod download;
 mod drive;
 pub mod dry_run;
 pub mod estimate;
@@ -34,7 +35,7 @@ use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Strat
 use tidegate_core::replay::{Header, Recorded, Sequence};
 use tidegate_core::request::{HealthConfig, RequestConfig};
 
-use crate::app::config::pipeline::{ColumnSpec, PipelineFile};
+use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, PipelineFile};
 use crate::app::error::{Error, Exit};
 use crate::app::output::{
     DirectoryLock, EarlierOutput, ExistingOutput, JobTotals, Manifest, OutputDirectory, OutputError, OutputFile,
@@ -69,7 +70,8 @@ use crate::observe::perfetto::PerfettoSink;
 /// # Errors
 /// If the input has errors, or the outputs, models or signal handlers cannot be set up.
 pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<Summary, Error> {
-    let Ready { name, file, mut resolved, .. } = Preflight::run(request)?.ready()?;
+    let Ready { name, file, mut resolved, .. } =
+        Preflight::run(request, &mut |line| screen.print_message(line)).await?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let requests = request_config(&file);
@@ -227,14 +229,17 @@ fn output_spec(
     let dataset = file.rows.dataset().filter(|_| request.pipeline.is_some());
     // More rows would change the order of a shuffled dataset, and the boundaries of its parts.
     let is_whole = request.partition.is_none() && dataset.is_some_and(|seed| !seed.shuffle);
-    let appendable = dataset.filter(|seed| is_whole && seed.format.is_text() && seed.path.is_file());
+    let appendable = dataset.filter(|seed| is_whole && seed.format.is_text()).and_then(|seed| match &seed.location {
+        DatasetLocation::Local(path) if path.is_file() => Some(path.clone()),
+        _ => None,
+    });
     OutputSpec {
         manifest,
         layout: resolved.layout(file.output.format),
         keeps_parts: resolved.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
         wanted: file.rows.wanted(),
-        dataset: appendable.map(|seed| seed.path.clone()),
+        dataset: appendable,
     }
 }
 

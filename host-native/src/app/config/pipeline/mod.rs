@@ -56,7 +56,7 @@ pub use kinds::{ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, Messa
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
 pub use sampler::{LawSpec, Locale, SamplerSpec};
-pub use settings::{OutputColumnSpec, OutputSettings, RowSource, RunSettings, SeedSpec};
+pub use settings::{DatasetLocation, OutputColumnSpec, OutputSettings, RemoteFile, RowSource, RunSettings, SeedSpec};
 pub use structure::{JsonMode, Structure};
 
 /// A parsed pipeline file. References between its parts are resolved; references to the dataset are not.
