@@ -28,9 +28,10 @@ async fn file(State(served): State<Shared>, headers: HeaderMap) -> Response {
     let etag = format!("\"{}\"", served.text.len());
     let is_current = headers.get(IF_NONE_MATCH).is_some_and(|known| *known == *etag);
     served.answers.push(if is_current { 304 } else { 200 });
-    match is_current {
-        true => StatusCode::NOT_MODIFIED.into_response(),
-        false => ([(ETAG, etag)], served.text.clone()).into_response(),
+    if is_current {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        ([(ETAG, etag)], served.text.clone()).into_response()
     }
 }
 
@@ -59,8 +60,8 @@ fn pipeline(path: &str, keys: &str) -> String {
 
 /// Returns the names of the files in the cache with this extension.
 fn cached(scratch: &Scratch, extension: &str) -> usize {
-    let entries = std::fs::read_dir(scratch.path("cache/datasets")).map_or(Vec::new(), |entries| entries.collect());
-    let names = entries.into_iter().map(|entry| entry.unwrap().path());
+    let entries = std::fs::read_dir(scratch.path("cache/datasets"));
+    let names = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
     names.filter(|path| path.extension().is_some_and(|found| found == extension)).count()
 }
 

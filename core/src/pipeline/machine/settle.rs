@@ -101,15 +101,15 @@ impl Pipeline {
         // A task that has the turn in its ordered column must be queued before the row group counts as quiet.
         self.advance_cursors();
         self.begin_pre_batch(row_group);
-        let is_quiet = |group: &&RowGroup| group.is_quiet();
-        if self.row_groups.in_phase(row_group, RowGroupPhase::Open).filter(is_quiet).is_none() {
+        if !self.is_quiet(row_group) {
             return;
         }
         // A batch that waits for cells which cannot become ready now is work as well.
         self.queue_batches(row_group, true);
-        let open = self.row_groups.in_phase(row_group, RowGroupPhase::Open).filter(is_quiet);
-        let Some(group) = open else { return };
-        let is_done = group.is_done();
+        if !self.is_quiet(row_group) {
+            return;
+        }
+        let is_done = self.row_groups.get(row_group).is_some_and(RowGroup::is_done);
         match self.lifecycle.state() {
             _ if is_done => self.start_checkpoint(row_group),
             RunState::Stopping(mode) => self.settle_stopped(row_group, mode),
@@ -126,6 +126,11 @@ impl Pipeline {
         let Span { row_group, first_row, rows } = group.span();
         self.row_groups.set_phase(row_group, RowGroupPhase::PreBatch);
         self.effects.push_back(PipelineEffect::PreBatch(Batch { row_group, first_row, rows }));
+    }
+
+    /// Returns whether a row group is open and has no running or queued task.
+    fn is_quiet(&self, row_group: u32) -> bool {
+        self.row_groups.in_phase(row_group, RowGroupPhase::Open).is_some_and(RowGroup::is_quiet)
     }
 
     /// Drops a row that the pre-batch hook left out.

@@ -175,7 +175,8 @@ impl RowGroup {
         let Self { frontier, batches, .. } = self;
         let (size, open) = (plan.batch_size(column), frontier.open_cells(plan, column));
         let batches = &mut batches[plan.batch_rank(column)?];
-        if !batches.is_due(size, open) && !(is_last_work && batches.is_overdue(size)) {
+        let is_due = batches.is_due(size, open) || (is_last_work && batches.is_overdue(size));
+        if !is_due {
             return None;
         }
         let is_gathered = |row| frontier.state(plan, (column, Some(row))) == TaskState::Gathered;

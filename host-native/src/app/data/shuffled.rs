@@ -134,8 +134,8 @@ mod tests {
     use crate::app::data::DatasetFormat;
 
     fn dataset(rows: u32) -> Dataset {
-        let rows: String = (0..rows).map(|row| format!("{row}\n")).collect();
-        Dataset::parse(Path::new("d.csv"), format!("id\n{rows}").as_bytes(), DatasetFormat::Csv).unwrap()
+        let rows: Vec<String> = (0..rows).map(|row| format!("{row}\n")).collect();
+        Dataset::parse(Path::new("d.csv"), format!("id\n{}", rows.concat()).as_bytes(), DatasetFormat::Csv).unwrap()
     }
 
     fn ids(dataset: &Dataset, rows: Range<u64>) -> Vec<u64> {

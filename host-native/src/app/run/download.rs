@@ -36,7 +36,7 @@ const CACHE_VARIABLE: &str = "TIDEGATE_CACHE_DIR";
 const MAX_REDIRECTS: usize = 10;
 
 /// How long a server may send nothing.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// The number of bytes after which progress is reported, if the length of the file is unknown.
 const PROGRESS_BYTES: u64 = 100_000_000;

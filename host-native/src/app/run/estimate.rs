@@ -92,12 +92,12 @@ fn batched_calls(cells: u64, tasks: u64, row_group_size: u32, batch_size: u32) -
     if batch_size <= 1 || cells == 0 {
         return cells;
     }
-    let calls = |rows: u64| {
-        let cells_of_group = (u128::from(rows) * u128::from(cells)).div_ceil(u128::from(tasks.max(1)));
-        u64::try_from(cells_of_group.div_ceil(u128::from(batch_size))).unwrap_or(u64::MAX)
+    let of_group = |rows: u64| {
+        let made = (u128::from(rows) * u128::from(cells)).div_ceil(u128::from(tasks.max(1)));
+        u64::try_from(made.div_ceil(u128::from(batch_size))).unwrap_or(u64::MAX)
     };
     let size = u64::from(row_group_size);
-    let all = (tasks / size).saturating_mul(calls(size)).saturating_add(calls(tasks % size));
+    let all = (tasks / size).saturating_mul(of_group(size)).saturating_add(of_group(tasks % size));
     all.min(cells)
 }
 
