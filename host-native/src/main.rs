@@ -133,6 +133,7 @@ fn request(args: RunArgs) -> RunRequest {
         plan,
         limit,
         rows,
+        partition,
         all_columns,
         max_cost,
         report,
@@ -152,6 +153,7 @@ fn request(args: RunArgs) -> RunRequest {
         trace,
         plan,
         rows,
+        partition,
         limit,
         all_columns,
         max_cost,
@@ -169,9 +171,7 @@ fn run_pipeline(args: RunArgs) -> Exit {
         Err(exit) => return exit,
     };
     if dry_run {
-        return report_result(
-            runtime.block_on(async { dry_run::dry_run(&request) }).map(|plan| (plan.to_string(), Exit::Done)),
-        );
+        return report_result(runtime.block_on(dry_run::dry_run(&request)).map(|plan| (plan.to_string(), Exit::Done)));
     }
     let mut reporter = match tui.then(Dashboard::open).transpose() {
         Ok(Some(dashboard)) => ProgressReporter::Dashboard(Box::new(dashboard)),

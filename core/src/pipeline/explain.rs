@@ -25,6 +25,9 @@ pub enum TaskWait {
     },
     /// The pre-batch hook of the row group has not ended.
     PreBatchHook,
+    /// The task is ready. It starts with other tasks of its column, when their batch is full or no further
+    /// one can become ready.
+    Batch,
     /// An upstream is not complete.
     Upstream {
         /// The first such column.
@@ -74,6 +77,7 @@ impl fmt::Display for TaskWait {
             Self::NotStarted => f.write_str("the run has not started"),
             Self::Stopping => f.write_str("the run is stopping"),
             Self::RowGroup { reason } => write!(f, "its row group is not admitted: {reason:?}"),
+            Self::Batch => f.write_str("it starts together with other rows, which are not ready"),
             Self::PreBatchHook => f.write_str("the pre-batch hook is to be answered first"),
             Self::Upstream { column, row: None } => write!(f, "its upstream `{column}` is not complete"),
             Self::Upstream { column, row: Some(row) } => {

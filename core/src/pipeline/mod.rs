@@ -15,6 +15,9 @@
 //!                                               ^                  |---failed------> dropped, with its rows
 //!                                               |--round---- deferred <---retryable
 //!                                               |--due------ delayed <----rate limit, admission timeout
+//!
+//! batch:      waiting --upstreams complete--> gathered --batch due--> queued (the lead) --lease--> running
+//!                                                 |------------------- with its lead ------------> running
 //! ```
 //!
 //! Terms:
@@ -24,6 +27,8 @@
 //!   has no running or queued task. A *delayed* task is queued again when its delay is over.
 //! - A *live* row is computed by this run and was not dropped.
 //! - An *unmade* row was neither saved nor dropped, because the run stopped. A resumed run computes it.
+//! - A *batch* is up to [`Column::batched`] ready cells of one row group and column that start together. A
+//!   cell that is ready is *gathered* until its batch is due; then one of them, the *lead*, is queued for all.
 //! - A *parked* task is left for a resumed run, because its provider is unavailable.
 //!
 //! | item | what it is for |
@@ -60,7 +65,7 @@ pub use explain::{SlotWait, TaskWait};
 pub use machine::Pipeline;
 pub use outcome::{
     Batch, DiscardReason, DropReason, DroppedRow, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
-    PipelineEffect, ProviderDegraded, RetryKind, RetryableCount, SaveError, Task, TaskOutcome, WorkerId,
+    PipelineEffect, ProviderDegraded, RetryKind, RetryableCount, SaveError, Task, TaskBatch, TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};

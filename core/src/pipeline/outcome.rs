@@ -38,7 +38,8 @@ impl WorkerId {
     }
 }
 
-/// One unit of work for one worker. The worker already holds its task lease.
+/// One unit of work for one worker. The worker already holds its task lease, unless it
+/// [follows](Task::follows) the lead of its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -60,6 +61,32 @@ pub struct Task {
     /// The token to pass when the worker requests a lease for a call. `None` if the run has no
     /// `RequestAdmission`. See [`yielding`](crate::yielding).
     pub token: Option<TaskToken>,
+    /// The batch of the task. `None` if the task starts alone.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub batch: Option<TaskBatch>,
+}
+
+impl Task {
+    /// Returns whether another task of its batch makes the call for this one. Its worker then holds no lease
+    /// and no token.
+    #[must_use]
+    pub fn follows(&self) -> bool {
+        self.batch.is_some_and(|batch| self.row != Some(batch.lead))
+    }
+}
+
+/// The tasks of one column and row group that start together, for one call that computes all of them.
+///
+/// All of them are spawned before any other effect, the lead first. Each ends with an outcome of its own. A
+/// task of the batch that is retried is in another batch then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct TaskBatch {
+    /// The row of the task whose worker makes the call, counted from 0 within the group.
+    pub lead: u32,
+    /// The number of tasks, at least 2.
+    pub size: u32,
 }
 
 /// The kind of a retryable failure: the same task may succeed later.

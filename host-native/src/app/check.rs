@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -72,7 +73,7 @@ enum ModelState {
 #[derive(Debug, Serialize)]
 struct DatasetCheck {
     /// The file; `None` if all columns are generated.
-    path: Option<PathBuf>,
+    path: Option<String>,
     rows: u64,
     /// The number of rows to accept, if `rows` counts candidates.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,14 +97,14 @@ struct OutputCheck {
 ///
 /// If the pipeline file cannot be read. All other problems are part of the report.
 pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
-    let preflight = Preflight::run(request)?;
+    let preflight = Preflight::run(request, &mut |line| drop(writeln!(io::stderr(), "{line}"))).await?;
     let states = call_models(&preflight).await?;
     let is_failed = |state: &ModelState| matches!(state, ModelState::Failed { .. });
     let call_exit = states.iter().any(is_failed).then_some(Exit::Provider);
     let problem_exits = preflight.problems.iter().map(Error::exit);
     let exit = problem_exits.chain(call_exit).min_by_key(|exit| exit.code()).unwrap_or(Exit::Done);
     let dataset = preflight.resolved.as_ref().map(|resolved| DatasetCheck {
-        path: preflight.file.rows.dataset().map(|seed| seed.path.clone()),
+        path: preflight.file.rows.dataset().map(|seed| seed.location.to_string()),
         rows: resolved.dataset.rows(),
         accepted_rows: preflight.file.rows.wanted(),
         columns: resolved.dataset.columns().len(),
@@ -261,7 +262,7 @@ impl fmt::Display for CheckReport {
         if let Some(dataset) = &self.dataset {
             let DatasetCheck { path, rows, accepted_rows, columns, templates, rendered_rows } = dataset;
             match (path, accepted_rows) {
-                (Some(path), _) => writeln!(f, "  dataset    {}: {rows} rows of {columns} columns", path.display())?,
+                (Some(path), _) => writeln!(f, "  dataset    {path}: {rows} rows of {columns} columns")?,
                 (None, None) => writeln!(f, "  dataset    none: {rows} rows are generated")?,
                 (None, Some(accepted)) => {
                     writeln!(f, "  dataset    none: up to {rows} rows are generated, until {accepted} are accepted")?;

@@ -11,6 +11,7 @@ use crate::app::mock::args::MockArgs;
 use crate::app::output::{ExistingOutput, ExportFile};
 use crate::app::provider::cost::Money;
 use crate::app::proxy::args::ProxyArgs;
+use crate::app::run::request::Partition;
 use crate::app::simulate::args::{RegressArgs, SimulateArgs};
 
 /// Runs a pipeline of model calls over a dataset, as fast as its providers allow.
@@ -191,7 +192,10 @@ pub struct RunArgs {
     /// a job that is done already
     #[arg(long, value_name = "FILE")]
     pub export: Option<ExportFile>,
-    /// Process at most the first N rows (of those of --rows)
+    /// Process one of COUNT parts of the dataset, from 1/COUNT to COUNT/COUNT: each machine takes another one
+    #[arg(long, value_name = "INDEX/COUNT")]
+    pub partition: Option<Partition>,
+    /// Process at most the first N rows (of those of --rows and --partition)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
     /// Process rows A up to but not including B, counted from 0; either may be omitted

@@ -139,7 +139,7 @@ fn an_embedding_column_gives_a_list_of_numbers_from_an_embedding_model() {
     let server = serve(Router::new().route("/v1/embeddings", post(embed))) + "/v1";
     let rest = format!(
         "[[models]]\nname = \"e\"\nprovider = \"remote\"\nbase_url = \"{server}\"\ndomain = \"embedding\"\nmax_parallel = 2\n\
-         [[columns]]\nname = \"vector\"\nkind = \"embedding\"\nmodel = \"e\"\ninput = \"{{{{ note }}}}\"\ndimensions = 2\n\
+         [[columns]]\nname = \"vector\"\nkind = \"embedding\"\nmodel = \"e\"\ninput = \"{{{{ note }}}}\"\ndimensions = 2\nbatch_size = 1\n\
          [[columns]]\nname = \"first\"\nkind = \"expression\"\noutput = \"json\"\ntemplate = \"{{{{ vector[0] }}}}\"\n"
     );
     scratch.run_pipeline(&pipeline("http://127.0.0.1:9/v1", &rest)).assert(0, &["remote/e/embedding"]);

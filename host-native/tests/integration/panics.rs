@@ -131,6 +131,7 @@ async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_prog
         rows_in: 2,
         row_group_size: 2,
         first_row: 0,
+        partition: None,
         format: RowFormat::Jsonl,
         identity: Identity::default(),
         exports: std::collections::BTreeSet::new(),

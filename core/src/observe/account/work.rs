@@ -257,6 +257,10 @@ impl TaskResources {
             }
             SchedulerEventPayload::WorkerSpawned { .. } => {
                 let holds = self.live.get(&task).map(|live| live.state);
+                if let Some(LiveTaskState::Ready | LiveTaskState::Deferred) = holds {
+                    // It was not queued: it follows the lead of its batch, which holds the resources for all.
+                    return self.remove(task);
+                }
                 self.hidden_waiters += u64::from(!matches!(holds, Some(LiveTaskState::Running { yielded: false, .. })));
             }
             SchedulerEventPayload::TaskYielded { .. } => {

@@ -39,15 +39,22 @@ pub(crate) struct Workers {
 #[derive(Debug)]
 struct Worker {
     key: TaskKey,
-    lease: TaskLease,
+    /// `None` for a worker that follows the lead of its batch.
+    lease: Option<TaskLease>,
     is_aborted: bool,
 }
 
-/// A worker that has ended, and whose lease was released.
+impl Worker {
+    fn is_suspended(&self, tasks: &TaskQueue) -> bool {
+        self.lease.as_ref().is_some_and(|lease| tasks.tasks().is_suspended(lease))
+    }
+}
+
+/// A worker that has ended, and whose lease was released if it held one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedWorker {
     pub(crate) key: TaskKey,
-    pub(crate) lease: LeaseId,
+    pub(crate) lease: Option<LeaseId>,
     pub(crate) answer: ReleaseResult,
 }
 
@@ -74,8 +81,9 @@ impl Workers {
         self.live.len()
     }
 
-    /// Adds a worker for a task, with the task lease that it holds.
-    pub(crate) fn start(&mut self, key: TaskKey, lease: TaskLease) -> WorkerId {
+    /// Adds a worker for a task, with the task lease that it holds. A worker that follows the lead of its
+    /// batch holds none.
+    pub(crate) fn start(&mut self, key: TaskKey, lease: Option<TaskLease>) -> WorkerId {
         WorkerId(self.live.insert(Worker { key, lease, is_aborted: false }))
     }
 
@@ -87,6 +95,7 @@ impl Workers {
                 _ => ReleaseResult::UnknownLease,
             });
         };
+        let Some(lease) = lease else { return Ok(EndedWorker { key, lease: None, answer: ReleaseResult::Released }) };
         if tasks.tasks().is_suspended(&lease) {
             self.suspended_by_demand[tasks.route(key.column).demand.0 as usize] -= 1;
             self.suspended_by_column[key.column.index()] -= 1;
@@ -94,7 +103,7 @@ impl Workers {
         let id = lease.id();
         let answer = tasks.release(lease);
         debug_assert_eq!(answer, ReleaseResult::Released, "the lease of a worker is live until the worker ends");
-        Ok(EndedWorker { key, lease: id, answer })
+        Ok(EndedWorker { key, lease: Some(id), answer })
     }
 
     /// Marks every worker as aborted. Returns the workers that were not aborted before.
@@ -133,7 +142,7 @@ impl Workers {
     /// Releases the task resources of a worker, if its column yields. Returns the task of the worker. If
     /// nothing was released, returns as an error whether the worker had yielded before.
     pub(crate) fn suspend(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
-        let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(false) };
+        let Some(Worker { key, lease: Some(lease), .. }) = self.live.get(worker) else { return Err(false) };
         let column = key.column.index();
         let is_suspended = tasks.tasks().is_suspended(lease);
         if is_suspended || !self.yields[column] || !tasks.suspend(lease) {
@@ -152,7 +161,7 @@ impl Workers {
     /// was acquired, returns an error: true if the worker has not yielded or has ended, false if the
     /// resources are not available.
     pub(crate) fn resume(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
-        let Some(Worker { key, lease, .. }) = self.live.get(worker) else { return Err(true) };
+        let Some(Worker { key, lease: Some(lease), .. }) = self.live.get(worker) else { return Err(true) };
         if !tasks.tasks().is_suspended(lease) {
             return Err(true);
         }
@@ -166,7 +175,7 @@ impl Workers {
 
     /// Returns whether a worker has yielded.
     pub(crate) fn is_suspended(&self, worker: SlotKey, tasks: &TaskQueue) -> bool {
-        self.live.get(worker).is_some_and(|worker| tasks.tasks().is_suspended(&worker.lease))
+        self.live.get(worker).is_some_and(|worker| worker.is_suspended(tasks))
     }
 
     /// Returns the demand of a worker that has not ended.
@@ -182,7 +191,7 @@ impl Workers {
     /// Returns the worker that has a task, if the worker has yielded. O(workers).
     pub(crate) fn yielded_worker_of(&self, task: TaskKey, tasks: &TaskQueue) -> Option<WorkerId> {
         let mut workers = self.live.iter();
-        let found = workers.find(|(_, worker)| worker.key == task && tasks.tasks().is_suspended(&worker.lease));
+        let found = workers.find(|(_, worker)| worker.key == task && worker.is_suspended(tasks));
         found.map(|(key, _)| WorkerId(key))
     }
 

@@ -284,7 +284,8 @@ pub enum SchedulerEventPayload {
         /// The resource that is short or denied, numbered as in [`AdmissionBlocked`](Self::AdmissionBlocked).
         resource: Option<u32>,
     },
-    /// The start of a worker was requested. The worker holds its lease already.
+    /// The start of a worker was requested. The worker holds its lease already, unless it follows the lead of
+    /// its batch: its task was not queued then, and holds no lease.
     WorkerSpawned {
         /// The worker.
         worker: WorkerId,

@@ -31,7 +31,7 @@ impl Pipeline {
             Ok(ended) => ended,
             Err(answer) => return answer,
         };
-        self.absorb(now, ended.key, outcome);
+        self.absorb(now, &ended, outcome);
         self.settle(now, ended.key.row_group);
         self.pump(now);
         ended.answer
@@ -98,8 +98,9 @@ impl Pipeline {
         }
     }
 
-    fn absorb(&mut self, now: Instant, key: TaskKey, outcome: TaskOutcome) {
-        let is_patience_over = self.judge_provider(now, key.column, outcome);
+    fn absorb(&mut self, now: Instant, ended: &EndedWorker, outcome: TaskOutcome) {
+        let key = ended.key;
+        let is_patience_over = self.judge_provider(now, ended, outcome);
         let Some(entry) = self.row_groups.worker_ended(&self.plan, key) else {
             debug_assert!(false, "a row group stays while it has workers");
             return;
@@ -190,11 +191,13 @@ impl Pipeline {
         self.unavailable.get_or_insert_with(|| group.clone());
     }
 
-    /// Records the outcome for the call target of a column, and warns if the target is degraded. Returns
-    /// whether the patience with the target is over.
-    fn judge_provider(&mut self, now: Instant, column: ColumnId, outcome: TaskOutcome) -> bool {
+    /// Records the outcome for the call target of a column, and warns if the target is degraded. A batch is
+    /// one response: that of its lead. Returns whether the patience with the target is over.
+    fn judge_provider(&mut self, now: Instant, ended: &EndedWorker, outcome: TaskOutcome) -> bool {
+        let column = ended.key.column;
         let target = self.targets.of(column);
-        if let Some((retryable, window)) = self.retryable.record(now, target, outcome) {
+        let is_response = ended.lease.is_some();
+        if is_response && let Some((retryable, window)) = self.retryable.record(now, target, outcome) {
             self.warn_degraded(now, column, retryable, window);
         }
         self.health.is_patience_over(now, target, outcome)
@@ -300,13 +303,29 @@ impl Pipeline {
                 _ if !is_running => {}
                 // `advance_cursors` queues it when it has the turn.
                 _ if self.plan.is_ordered(column) => self.row_groups.wait(&self.plan, key),
+                _ if self.plan.batch_rank(column).is_some() => self.row_groups.gather(&self.plan, key),
                 _ => self.queue_task(now, key),
             }
         }
         self.ready.clear();
+        self.queue_batches(row_group, false);
         // A large row group fills the list once, when it is admitted. Its allocation is not kept for the rest
         // of the run.
         self.ready.shrink_to(SCRATCH);
+    }
+
+    /// Queues the batches of a row group that are due. If `is_last_work` is true, the row group has no
+    /// running or queued task. O(batched columns) plus one step for each batch.
+    pub(super) fn queue_batches(&mut self, row_group: u32, is_last_work: bool) {
+        if !self.lifecycle.is_running() {
+            return;
+        }
+        for at in 0..self.plan.batched_columns().len() {
+            let column = self.plan.batched_columns()[at];
+            while let Some(lead) = self.row_groups.next_lead(&self.plan, row_group, column, is_last_work) {
+                self.queue_task(self.clock.latest(), lead);
+            }
+        }
     }
 
     pub(super) fn queue_task(&mut self, now: Instant, key: TaskKey) {

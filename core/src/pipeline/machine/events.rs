@@ -203,13 +203,21 @@ impl Pipeline {
         }
     }
 
-    /// Emits how a worker ended, and that its lease was released.
+    /// Emits how a worker ended, and that its lease was released if it held one.
     #[cold]
-    pub(super) fn emit_ended(&mut self, now: Instant, key: TaskKey, payload: SchedulerEventPayload, lease: LeaseId) {
+    pub(super) fn emit_ended(
+        &mut self,
+        now: Instant,
+        key: TaskKey,
+        payload: SchedulerEventPayload,
+        lease: Option<LeaseId>,
+    ) {
         let active = self.tasks.tasks().active_leases() as u32;
         let attempt = self.attempts_of(key);
         self.emitter.task(now, key, attempt, payload);
-        self.emitter.task(now, key, attempt, SchedulerEventPayload::TaskLeaseReleased { lease, active });
+        if let Some(lease) = lease {
+            self.emitter.task(now, key, attempt, SchedulerEventPayload::TaskLeaseReleased { lease, active });
+        }
     }
 
     /// Emits that rows were dropped because of a task or a hook.

@@ -54,9 +54,12 @@ impl Pipeline {
                 self.workers.yielded_worker_of(key, &self.tasks).map(|worker| TaskWait::Yielded { worker })
             }
             TaskState::Queued => Some(self.wait_of_queued(key, task)),
-            TaskState::Deferred | TaskState::Delayed | TaskState::Parked | TaskState::Waiting | TaskState::Skipping => {
-                self.wait_of_unqueued(group, key)
-            }
+            TaskState::Gathered
+            | TaskState::Deferred
+            | TaskState::Delayed
+            | TaskState::Parked
+            | TaskState::Waiting
+            | TaskState::Skipping => self.wait_of_unqueued(group, key),
         }
     }
 
@@ -92,6 +95,7 @@ impl Pipeline {
     /// Returns why a task waits, if it is not queued, running, done or dropped.
     fn wait_of_unqueued(&self, group: &RowGroup, key: TaskKey) -> Option<TaskWait> {
         let wait = match group.frontier().state(&self.plan, (key.column, key.row)) {
+            TaskState::Gathered => TaskWait::Batch,
             TaskState::Deferred => TaskWait::Round,
             TaskState::Parked => TaskWait::ProviderUnavailable,
             TaskState::Delayed => {

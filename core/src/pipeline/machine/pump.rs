@@ -3,7 +3,7 @@
 use super::Pipeline;
 use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::StopMode;
-use crate::pipeline::outcome::{PipelineEffect, Task};
+use crate::pipeline::outcome::{PipelineEffect, Task, TaskBatch};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::{Sample, StartedTask};
@@ -90,18 +90,47 @@ impl Pipeline {
             };
             self.tally.tasks_mut(key.column).spawned += 1;
             let id = lease.id();
-            let worker = self.workers.start(key, lease);
+            let worker = self.workers.start(key, Some(lease));
             if self.emitter.is_on() {
                 self.emit_spawned(key, attempt, worker, id);
             }
             let TaskKey { row_group, column, row } = key;
             let (first_row, rows) = (span.first_row, span.rows);
             let token = self.workers.token(worker, column, &self.tasks);
-            let task = Task { worker, column, row_group, first_row, rows, row, attempt, token };
-            self.effects.push_back(PipelineEffect::Spawn(task));
+            let task = Task { worker, column, row_group, first_row, rows, row, attempt, token, batch: None };
+            match (self.plan.batch_rank(column), row) {
+                (Some(_), Some(lead)) => self.spawn_batch(task, key, lead),
+                _ => self.effects.push_back(PipelineEffect::Spawn(task)),
+            }
         }
         if self.emitter.is_on() {
             self.emit_round();
+        }
+    }
+
+    /// Spawns the task of the row `lead`, and the gathered tasks of its column that start together with it.
+    /// Their workers hold no lease.
+    fn spawn_batch(&mut self, task: Task, key: TaskKey, lead: u32) {
+        let first = self.effects.len();
+        self.effects.push_back(PipelineEffect::Spawn(task));
+        let mut size = 1;
+        while size < self.plan.batch_size(key.column) {
+            let Some((key, StartedTask { attempt, .. })) = self.row_groups.start_follower(&self.plan, key) else {
+                break;
+            };
+            size += 1;
+            self.tally.tasks_mut(key.column).spawned += 1;
+            let worker = self.workers.start(key, None);
+            self.emitter.task(self.clock.latest(), key, attempt, SchedulerEventPayload::WorkerSpawned { worker });
+            let follower = Task { worker, row: key.row, attempt, token: None, ..task };
+            self.effects.push_back(PipelineEffect::Spawn(follower));
+        }
+        if size > 1 {
+            for effect in self.effects.range_mut(first..) {
+                if let PipelineEffect::Spawn(task) = effect {
+                    task.batch = Some(TaskBatch { lead, size });
+                }
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use crate::pipeline::lifecycle::{RunState, StopMode};
 use crate::pipeline::outcome::{Batch, DiscardReason, DropReason, Hook, HookError, PipelineEffect, SaveError};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
-use crate::pipeline::row_group::{RoundTask, RowGroupPhase, Span};
+use crate::pipeline::row_group::{RoundTask, RowGroup, RowGroupPhase, Span};
 use crate::time::Instant;
 
 /// Commands: the results that the host reports.
@@ -101,11 +101,15 @@ impl Pipeline {
         // A task that has the turn in its ordered column must be queued before the row group counts as quiet.
         self.advance_cursors();
         self.begin_pre_batch(row_group);
-        let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::Open) else { return };
-        if !group.is_quiet() {
+        if !self.is_quiet(row_group) {
             return;
         }
-        let is_done = group.is_done();
+        // A batch that waits for cells which cannot become ready now is work as well.
+        self.queue_batches(row_group, true);
+        if !self.is_quiet(row_group) {
+            return;
+        }
+        let is_done = self.row_groups.get(row_group).is_some_and(RowGroup::is_done);
         match self.lifecycle.state() {
             _ if is_done => self.start_checkpoint(row_group),
             RunState::Stopping(mode) => self.settle_stopped(row_group, mode),
@@ -122,6 +126,11 @@ impl Pipeline {
         let Span { row_group, first_row, rows } = group.span();
         self.row_groups.set_phase(row_group, RowGroupPhase::PreBatch);
         self.effects.push_back(PipelineEffect::PreBatch(Batch { row_group, first_row, rows }));
+    }
+
+    /// Returns whether a row group is open and has no running or queued task.
+    fn is_quiet(&self, row_group: u32) -> bool {
+        self.row_groups.in_phase(row_group, RowGroupPhase::Open).is_some_and(RowGroup::is_quiet)
     }
 
     /// Drops a row that the pre-batch hook left out.

@@ -31,6 +31,20 @@ pub struct Column {
     /// [`Column::yields`]. Default: `None`, which means true unless the group is local.
     #[cfg_attr(feature = "serde", serde(default))]
     pub yields: Option<bool>,
+    /// The largest number of cells that start together. See [`Column::batched`]. Default: 1.
+    #[cfg_attr(feature = "serde", serde(default = "one", skip_serializing_if = "is_one"))]
+    pub batch_size: u32,
+}
+
+#[cfg(feature = "serde")]
+const fn one() -> u32 {
+    1
+}
+
+#[cfg(feature = "serde")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_one(size: &u32) -> bool {
+    *size == 1
 }
 
 impl Column {
@@ -50,6 +64,7 @@ impl Column {
             ordered: false,
             skips_with_upstream: false,
             yields: None,
+            batch_size: 1,
         }
     }
 
@@ -111,6 +126,23 @@ impl Column {
     #[must_use]
     pub fn yields(mut self, yields: bool) -> Self {
         self.yields = Some(yields);
+        self
+    }
+
+    /// Makes up to `size` ready cells of one row group start together, for one call that computes all of
+    /// them. 0 counts as 1.
+    ///
+    /// A batch starts when it is full, or when no further cell of the column can become ready before others
+    /// of the row group have ended. Its cells are separate tasks with one outcome each, so a cell can fail or
+    /// be retried without the others. One of them *leads*: only its worker holds the demand of the column,
+    /// and it makes the call. The others receive their results from it: see
+    /// [`Task::batch`](crate::pipeline::Task::batch).
+    ///
+    /// This has no effect on an [ordered](Column::ordered) column, nor on one that is computed for whole row
+    /// groups.
+    #[must_use]
+    pub fn batched(mut self, size: u32) -> Self {
+        self.batch_size = size;
         self
     }
 }

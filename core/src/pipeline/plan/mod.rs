@@ -135,7 +135,16 @@ impl PlanBuilder {
             let mut needed = upstreams[id.index()].iter();
             seeds[id.index()] = columns[id.index()].strategy != Strategy::Cell && needed.all(|up| seeds[up.index()]);
         }
-        Ok(Plan { columns, fillers, upstreams, downstreams, order, ranks, whole, cells, seeds })
+        let mut batch_ranks = alloc::vec![None; columns.len()];
+        let mut batched = Vec::new();
+        for id in &order {
+            let column = &columns[id.index()];
+            if column.strategy == Strategy::Cell && !column.ordered && column.batch_size > 1 {
+                batch_ranks[id.index()] = Some(batched.len());
+                batched.push(*id);
+            }
+        }
+        Ok(Plan { columns, fillers, upstreams, downstreams, order, ranks, whole, cells, batched, batch_ranks, seeds })
     }
 }
 
@@ -154,6 +163,10 @@ pub struct Plan {
     whole: Vec<ColumnId>,
     /// The columns computed cell by cell, in topological order.
     cells: Vec<ColumnId>,
+    /// The columns whose cells start in batches, in topological order.
+    batched: Vec<ColumnId>,
+    /// The position of each column in `batched`.
+    batch_ranks: Vec<Option<usize>>,
     seeds: Vec<bool>,
 }
 
@@ -232,5 +245,20 @@ impl Plan {
 
     pub(crate) fn cell_columns(&self) -> &[ColumnId] {
         &self.cells
+    }
+
+    /// Returns the columns whose cells start in batches, in topological order.
+    pub(crate) fn batched_columns(&self) -> &[ColumnId] {
+        &self.batched
+    }
+
+    /// Returns the position of a column among the batched ones, or `None` if it is not batched.
+    pub(crate) fn batch_rank(&self, id: ColumnId) -> Option<usize> {
+        self.batch_ranks[id.index()]
+    }
+
+    /// Returns the largest number of cells of a batched column that start together.
+    pub(crate) fn batch_size(&self, id: ColumnId) -> u32 {
+        self.columns[id.index()].batch_size
     }
 }

@@ -33,6 +33,8 @@ pub(crate) enum TaskState {
     Waiting,
     /// An upstream was skipped. The task is skipped as well once all its upstreams are complete.
     Skipping,
+    /// The task is ready, and waits for a batch of its column to start: see [`batches`](super::batches).
+    Gathered,
     /// The task is in the dispatcher's queue.
     Queued,
     /// A worker has the task.
@@ -187,11 +189,15 @@ impl Frontier {
         self.entry(plan, task).state
     }
 
-    /// Sets every queued, deferred or delayed task back to waiting. Calls `changed` with the previous state
-    /// and the index of each. Whole-group tasks come first, then the cells row by row.
+    /// Sets every gathered, queued, deferred or delayed task back to waiting. Calls `changed` with the
+    /// previous state and the index of each. Whole-group tasks come first, then the cells row by row.
     pub(super) fn discard_waiting(&mut self, mut changed: impl FnMut(TaskState, usize)) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
-            if matches!(entry.state, TaskState::Queued | TaskState::Deferred | TaskState::Delayed) {
+            let is_waiting = matches!(
+                entry.state,
+                TaskState::Gathered | TaskState::Queued | TaskState::Deferred | TaskState::Delayed
+            );
+            if is_waiting {
                 changed(entry.state, index);
                 entry.state = TaskState::Waiting;
             }
@@ -202,6 +208,11 @@ impl Frontier {
     pub(crate) fn is_ready(&self, plan: &Plan, (column, row): LocalKey) -> bool {
         let entry = self.entries[index(plan, column, row)];
         entry.state == TaskState::Waiting && entry.incomplete_upstreams == 0
+    }
+
+    /// Returns the number of cells of a cell column that are neither done nor dropped.
+    pub(super) fn open_cells(&self, plan: &Plan, column: ColumnId) -> u32 {
+        self.column_open[plan.rank(column)]
     }
 
     /// Returns whether a task is done or dropped.

@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::batches::Batches;
 use super::frontier::{Frontier, TaskEntry, TaskState};
 use super::pending::Span;
 use crate::pipeline::outcome::{DropReason, DroppedRow, FinishedRowGroup};
-use crate::pipeline::plan::Plan;
 use crate::pipeline::plan::key::{LocalKey, TaskKey};
+use crate::pipeline::plan::{ColumnId, Plan};
 use crate::time::Instant;
 
 /// The phase of an active row group. The [parent module](super) has a diagram.
@@ -51,6 +52,8 @@ pub(crate) struct RowGroup {
     /// Whether all columns except the seeds wait for the pre-batch hook.
     is_gated: bool,
     frontier: Frontier,
+    /// By batched column.
+    batches: Vec<Batches>,
     /// The number of tasks in the state [`TaskState::Queued`].
     queued: usize,
     /// The number of workers that have a task of the row group, also a dropped one.
@@ -147,8 +150,9 @@ impl RowGroup {
     ) -> Self {
         let rows_in = missing.clone().map(|rows| rows.end - rows.start).sum();
         let frontier = Frontier::new(plan, span.rows, missing, is_gated, ready);
+        let batches = alloc::vec![Batches::default(); plan.batched_columns().len()];
         let (phase, deferred, dropped) = (RowGroupPhase::Open, Vec::new(), Vec::new());
-        Self { span, rows_in, phase, is_gated, frontier, queued: 0, workers: 0, deferred, dropped }
+        Self { span, rows_in, phase, is_gated, frontier, batches, queued: 0, workers: 0, deferred, dropped }
     }
 
     /// Sets the state of a task. Returns the previous state.
@@ -157,7 +161,34 @@ impl RowGroup {
         let before = core::mem::replace(&mut entry.state, state);
         self.queued += usize::from(state == TaskState::Queued);
         self.queued -= usize::from(before == TaskState::Queued);
+        if let (Some(rank), Some(row)) = (plan.batch_rank(task.0), task.1) {
+            self.batches[rank].leave(before);
+            self.batches[rank].enter(row, state);
+        }
         before
+    }
+
+    /// Returns a gathered cell of the batched column `column` to queue as the lead of a batch, if a batch is
+    /// due. The caller queues it. If `is_last_work` is true, the row group has no running or queued task, and
+    /// a batch is not kept for cells that wait for such a task.
+    pub(super) fn next_lead(&mut self, plan: &Plan, column: ColumnId, is_last_work: bool) -> Option<LocalKey> {
+        let Self { frontier, batches, .. } = self;
+        let (size, open) = (plan.batch_size(column), frontier.open_cells(plan, column));
+        let batches = &mut batches[plan.batch_rank(column)?];
+        let is_due = batches.is_due(size, open) || (is_last_work && batches.is_overdue(size));
+        if !is_due {
+            return None;
+        }
+        let is_gathered = |row| frontier.state(plan, (column, Some(row))) == TaskState::Gathered;
+        Some((column, Some(batches.take_lead(size, is_gathered)?)))
+    }
+
+    /// Returns a gathered cell of a batched column to start together with a lead. The caller starts it.
+    pub(super) fn next_follower(&mut self, plan: &Plan, column: ColumnId) -> Option<LocalKey> {
+        let Self { frontier, batches, .. } = self;
+        let is_gathered = |row| frontier.state(plan, (column, Some(row))) == TaskState::Gathered;
+        let row = batches[plan.batch_rank(column)?].take_follower(is_gathered)?;
+        Some((column, Some(row)))
     }
 
     pub(super) fn entry_mut(&mut self, plan: &Plan, task: LocalKey) -> &mut TaskEntry {
@@ -175,6 +206,11 @@ impl RowGroup {
 
     /// Marks a task done. Tasks whose last upstream this was are added to `ready`.
     pub(super) fn complete(&mut self, plan: &Plan, task: LocalKey, is_skipped: bool, ready: &mut Vec<LocalKey>) {
+        if let Some(rank) = plan.batch_rank(task.0)
+            && !self.frontier.is_settled(plan, task)
+        {
+            self.batches[rank].leave(self.frontier.state(plan, task));
+        }
         self.frontier.complete(plan, task, is_skipped, ready);
     }
 
@@ -191,11 +227,12 @@ impl RowGroup {
         core::mem::take(&mut self.deferred)
     }
 
-    /// Sets every queued, deferred or delayed task back to waiting, because the run stops. Calls `changed`
-    /// with the previous state and the index of each. O(tasks).
+    /// Sets every gathered, queued, deferred or delayed task back to waiting, because the run stops. Calls
+    /// `changed` with the previous state and the index of each. O(tasks).
     pub(super) fn discard_waiting(&mut self, changed: impl FnMut(TaskState, usize)) {
         self.queued = 0;
         self.deferred.clear();
+        self.batches.iter_mut().for_each(Batches::discard_waiting);
         self.frontier.discard_waiting(changed);
     }
 
@@ -210,9 +247,12 @@ impl RowGroup {
         ready: &mut Vec<LocalKey>,
         mut on_drop: impl FnMut(LocalKey, TaskEntry),
     ) -> u32 {
-        let Self { frontier, dropped, queued, span, .. } = self;
-        let mut on_drop = |task, entry: TaskEntry| {
+        let Self { frontier, batches, dropped, queued, span, .. } = self;
+        let mut on_drop = |task: LocalKey, entry: TaskEntry| {
             *queued -= usize::from(entry.state == TaskState::Queued);
+            if let Some(rank) = plan.batch_rank(task.0) {
+                batches[rank].leave(entry.state);
+            }
             on_drop(task, entry);
         };
         let rows = row.map_or(0..span.rows, |row| row..row + 1);

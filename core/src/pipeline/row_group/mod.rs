@@ -30,6 +30,7 @@
 //! - A *deferred* task has failed and can be retried. It waits for the next *salvage round* of its row group,
 //!   which begins when the row group has no running or queued task. A *delayed* task waits only for an
 //!   instant.
+//! - A *gathered* cell is ready, and waits for a batch of its column to start.
 //! - A *live* row is computed by this run and was not dropped. A live row is *complete* when all its cells
 //!   and all whole-group tasks are done.
 //! - A *seed* is a whole-group column that depends on no cell. While a row group is *gated*, all other
@@ -41,12 +42,14 @@
 //! | `pending` | the row groups that are not admitted yet, as a cursor |
 //! | `target` | the target number of active row groups |
 //! | `frontier` | which tasks of one row group are ready, done or dropped |
+//! | `batches` | which ready cells of a batched column start together |
 //! | `group` | one active row group: its frontier, its phase, its dropped rows |
 //! | `active` | the active row groups by number |
 //! | `counts` | the number of tasks that are queued or wait to be retried |
 //! | `set` | all of the above together: [`RowGroups`] |
 
 mod active;
+mod batches;
 mod counts;
 mod frontier;
 mod group;

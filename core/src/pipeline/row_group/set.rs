@@ -9,8 +9,8 @@ use super::group::{Deferred, RowGroup, RowGroupPhase};
 use super::pending::{Pending, Span};
 use super::target::{RowGroupTarget, Sample};
 use crate::pipeline::outcome::DropReason;
-use crate::pipeline::plan::Plan;
 use crate::pipeline::plan::key::{LocalKey, TaskKey};
+use crate::pipeline::plan::{ColumnId, Plan};
 use crate::time::Instant;
 
 /// The row groups of a run and the states of their tasks.
@@ -173,6 +173,33 @@ impl RowGroups {
         self.set_state(plan, key, TaskState::Waiting);
     }
 
+    /// Gathers a ready cell of a batched column, until a batch is due.
+    pub(crate) fn gather(&mut self, plan: &Plan, key: TaskKey) {
+        self.set_state(plan, key, TaskState::Gathered);
+    }
+
+    /// Returns a gathered cell to queue as the lead of a batch, if one is due: see [`RowGroup::next_lead`].
+    pub(crate) fn next_lead(
+        &mut self,
+        plan: &Plan,
+        row_group: u32,
+        column: ColumnId,
+        is_last_work: bool,
+    ) -> Option<TaskKey> {
+        let group = self.active.get_mut(row_group)?;
+        let lead = group.next_lead(plan, column, is_last_work)?;
+        Some(group.key(lead))
+    }
+
+    /// Marks a gathered cell running that starts together with the cell `lead` of the same column, and counts
+    /// the attempt. Returns `None` if none is gathered.
+    pub(crate) fn start_follower(&mut self, plan: &Plan, lead: TaskKey) -> Option<(TaskKey, StartedTask)> {
+        let group = self.active.get_mut(lead.row_group)?;
+        let key = group.next_follower(plan, lead.column)?;
+        let key = group.key(key);
+        self.start(plan, key).map(|started| (key, started))
+    }
+
     /// Marks a task running, and counts the attempt. Returns `None` if the row group is not active.
     pub(crate) fn start(&mut self, plan: &Plan, key: TaskKey) -> Option<StartedTask> {
         let group = self.set_state(plan, key, TaskState::Running)?;
@@ -254,8 +281,8 @@ impl RowGroups {
         tasks
     }
 
-    /// Sets every queued, deferred or delayed task back to waiting, because the run stops. O(tasks of the
-    /// active row groups).
+    /// Sets every gathered, queued, deferred or delayed task back to waiting, because the run stops. O(tasks
+    /// of the active row groups).
     pub(crate) fn discard_waiting(&mut self, plan: &Plan) {
         let Self { active, counts, .. } = self;
         let whole = plan.whole_columns();

@@ -17,6 +17,8 @@ enum TaskStatus {
     Running(WorkerId, LeaseId),
     /// The worker waits for a request lease and holds no task resources.
     Yielded(WorkerId, LeaseId),
+    /// The worker follows the lead of its batch, and holds no lease.
+    Following(WorkerId),
     /// The worker ended, and its lease is not released yet.
     Ended(LeaseId),
     /// The lease was released. The task is done, or is about to be deferred or dropped.
@@ -130,6 +132,17 @@ impl EventTotals {
             ) => {
                 assert!(ended == worker && self.workers.remove(&worker));
                 TaskStatus::Ended(lease)
+            }
+            (Some(TaskStatus::Ready), Payload::WorkerSpawned { worker }) => {
+                assert!(self.workers.insert(worker));
+                TaskStatus::Following(worker)
+            }
+            (
+                Some(TaskStatus::Following(worker)),
+                Payload::TaskCompleted { worker: ended, .. } | Payload::WorkerSpawnFailed { worker: ended },
+            ) => {
+                assert!(ended == worker && self.workers.remove(&worker));
+                TaskStatus::Released
             }
             (Some(TaskStatus::Ended(held)), Payload::TaskLeaseReleased { lease, active }) => {
                 assert!(held == lease && self.leases.remove(&lease));

@@ -111,7 +111,8 @@ impl Rig {
                 }
             }
         }
-        assert_eq!(self.pipeline.active_leases(), self.running.len(), "one lease per worker");
+        let leading = self.running.iter().filter(|task| !task.follows()).count();
+        assert_eq!(self.pipeline.active_leases(), leading, "one lease per worker or batch");
     }
 
     pub(crate) fn name(&self, task: &Task) -> String {
@@ -270,6 +271,11 @@ impl Rig {
 
 pub(crate) fn cell(name: &str, upstreams: &[&str]) -> Column {
     column(name, Strategy::Cell, upstreams)
+}
+
+/// Returns a cell column whose cells start in batches of up to `size`.
+pub(crate) fn batched(name: &str, upstreams: &[&str], size: u32) -> Column {
+    cell(name, upstreams).batched(size)
 }
 
 pub(crate) fn whole(name: &str, upstreams: &[&str]) -> Column {

@@ -35,6 +35,9 @@ fn random_columns(rng: &mut Rng) -> Vec<Column> {
         }
         column.ordered = rng.below(4) == 0;
         column.skips_with_upstream = rng.below(2) == 0;
+        if rng.below(3) == 0 {
+            column = column.batched(1 + rng.below(5) as u32);
+        }
         columns.push(column.with_demand("slot", 1 + rng.below(3) as u32));
     }
     columns
@@ -198,9 +201,10 @@ impl Checker {
             assert!(!self.post_batch_done.contains(&group.row_group), "{group:?} twice");
         }
         assert!(open.len() <= config.row_groups as usize, "the limit of row groups");
-        assert!(rig.running.len() <= config.submission_limit as usize, "the submission limit");
+        let leading = || rig.running.iter().filter(|task| !task.follows());
+        assert!(leading().count() <= config.submission_limit as usize, "the submission limit");
         let demand = |task: &Task| rig.pipeline.plan().columns()[task.column.index()].demand[0].1;
-        let held: u32 = rig.running.iter().map(demand).sum();
+        let held: u32 = leading().map(demand).sum();
         assert!(held <= config.resources[0].1, "the limit of a resource");
         for task in &rig.spawned[self.checked_spawns..] {
             self.check_spawn(rig, config, task);
@@ -248,6 +252,7 @@ impl Checker {
             assert_eq!(at_once, 1, "{task:?} runs concurrently with another task of its ordered column");
         }
         assert!(!self.is_skipped_with_upstream(plan, id), "{task:?} should have been skipped");
+        check_batch(rig, task);
         for upstream in plan.upstreams(task.column) {
             if let Some(upstream) = upstream_of(plan, id, *upstream) {
                 assert!(self.is_done(plan, upstream), "{task:?} too early");
@@ -330,6 +335,19 @@ impl Checker {
             assert_eq!(rig.handed_out.len() + config.done_row_groups.len(), report.row_groups as usize);
         }
     }
+}
+
+/// Checks that the batch of a task has a lead of its column and row group, and not too many tasks.
+fn check_batch(rig: &Rig, task: &Task) {
+    let Some(batch) = task.batch else { return };
+    let column = &rig.pipeline.plan().columns()[task.column.index()];
+    assert!((2..=column.batch_size).contains(&batch.size), "{task:?} in a batch of {column:?}");
+    let is_lead = |other: &Task| {
+        (other.column, other.row_group) == (task.column, task.row_group)
+            && other.batch == Some(batch)
+            && !other.follows()
+    };
+    assert!(rig.spawned.iter().any(is_lead), "{task:?} without a lead");
 }
 
 /// Returns the task of an upstream column that a task waits for, or `None` if it waits for the cells of all

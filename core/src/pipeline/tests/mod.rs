@@ -1,6 +1,7 @@
 //! Tests of whole runs.
 
 mod adaptive;
+mod batches;
 mod correlation;
 mod event_checker;
 mod events;

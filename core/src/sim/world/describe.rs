@@ -30,6 +30,7 @@ pub(super) fn task_wait(wait: &TaskWait) -> String {
         TaskWait::NotStarted => "the run has not begun".to_string(),
         TaskWait::Stopping => "the run is stopping".to_string(),
         TaskWait::RowGroup { reason } => format!("the row group is not started: {}", row_group_block(*reason)),
+        TaskWait::Batch => "ready, and starts together with other rows".to_string(),
         TaskWait::PreBatchHook => "the pre-batch hook has not ended".to_string(),
         TaskWait::Upstream { column, .. } => format!("waits for `{column}`"),
         TaskWait::Turn { row_group, row: None } => {

@@ -1,7 +1,7 @@
 //! The SHA-256 of a file, computed while the file is read.
 
 use std::fmt::Write as _;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 use ring::digest::{Context, Digest, SHA256, digest};
 
@@ -43,6 +43,37 @@ impl<R: Read> DigestReader<R> {
     pub(super) fn finish(mut self) -> io::Result<FileDigest> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(FileDigest { sha256: hexadecimal(self.hasher.finish()), bytes: self.bytes })
+    }
+}
+
+/// Hashes what is written through it.
+pub(crate) struct DigestWriter<W> {
+    inner: W,
+    hasher: Context,
+    bytes: u64,
+}
+
+impl<W> DigestWriter<W> {
+    pub(crate) fn new(inner: W) -> Self {
+        Self { inner, hasher: Context::new(&SHA256), bytes: 0 }
+    }
+
+    /// Returns what was written to, and the digest of everything that was written.
+    pub(crate) fn finish(self) -> (W, FileDigest) {
+        (self.inner, FileDigest { sha256: hexadecimal(self.hasher.finish()), bytes: self.bytes })
+    }
+}
+
+impl<W: Write> Write for DigestWriter<W> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let count = self.inner.write(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        self.bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
     }
 }
 

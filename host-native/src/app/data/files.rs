@@ -107,7 +107,7 @@ pub(super) fn join(datasets: Vec<Dataset>) -> Result<Dataset, DatasetError> {
 
 impl Dataset {
     /// Gives the columns this order, if they are these columns.
-    fn reorder_columns(&mut self, order: &[String]) {
+    pub(super) fn reorder_columns(&mut self, order: &[String]) {
         let at = |name: &String| self.columns.iter().position(|column| column == name);
         let Some(places) = order.iter().map(at).collect::<Option<Vec<_>>>() else { return };
         if places.len() == self.columns.len() {
@@ -120,6 +120,11 @@ impl Dataset {
 impl Files {
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().map(|part| part.dataset.path())
+    }
+
+    #[cfg(feature = "parquet")]
+    pub(super) fn datasets(&self) -> impl Iterator<Item = &Dataset> {
+        self.0.iter().map(|part| &part.dataset)
     }
 
     pub(super) fn read(&self, rows: &Range<u64>) -> Result<Vec<Row>, DatasetError> {

@@ -17,6 +17,7 @@ pub mod near_duplicates;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub mod row_file;
+mod shuffled;
 pub mod utc;
 
 use std::fmt;
@@ -103,6 +104,7 @@ enum Source {
     #[cfg(feature = "parquet")]
     Parquet(parquet::ParquetSource),
     Files(files::Files),
+    Shuffled(shuffled::Shuffled),
     /// No file: rows without columns.
     Nothing,
 }
@@ -201,7 +203,7 @@ impl Dataset {
     pub fn skip_rows(&mut self, rows: Range<u64>) {
         debug_assert!(rows.end <= self.rows);
         match &mut self.source {
-            Source::Csv(..) | Source::Jsonl(_) | Source::Nothing => {}
+            Source::Csv(..) | Source::Jsonl(_) | Source::Shuffled(_) | Source::Nothing => {}
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.skip_rows(rows),
             Source::Files(files) => files.skip_rows(&rows),
@@ -238,6 +240,7 @@ impl Dataset {
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.read(rows),
             Source::Files(files) => files.read(&rows),
+            Source::Shuffled(shuffled) => shuffled.read(rows),
             Source::Nothing => Ok(rows.map(|_| Row::default()).collect()),
         }
     }
@@ -247,6 +250,7 @@ impl Dataset {
     pub fn paths(&self) -> Vec<&Path> {
         match &self.source {
             Source::Files(files) => files.paths().collect(),
+            Source::Shuffled(shuffled) => shuffled.dataset().paths(),
             Source::Nothing => Vec::new(),
             _ => vec![self.path()],
         }
@@ -258,6 +262,7 @@ impl Dataset {
             #[cfg(feature = "parquet")]
             Source::Parquet(table) => table.path(),
             Source::Files(files) => files.paths().next().unwrap_or(Path::new("")),
+            Source::Shuffled(shuffled) => shuffled.dataset().path(),
             Source::Nothing => Path::new(""),
         }
     }

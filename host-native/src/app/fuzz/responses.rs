@@ -106,5 +106,6 @@ fn an_answer_is_read_or_refused() {
         drop(provider::completion::read_completion(bytes));
         drop(provider::embedding::read_embedding(bytes, None));
         drop(provider::embedding::read_embedding(bytes, Some(3)));
+        drop(provider::embedding::read_embeddings(bytes, 2, Some(3)));
     });
 }

@@ -34,6 +34,9 @@ pub struct Manifest {
     pub types: Vec<ColumnType>,
     /// The first row of the dataset that belongs to the job, counted from 0.
     pub first_row: u64,
+    /// The part of the dataset that the job is for, such as `1/4`; `None` if it is for all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
     /// The number of rows of the job.
     pub rows_in: u64,
     /// Rows per row group. The last row group may have fewer.
@@ -83,7 +86,10 @@ pub struct Identity {
     pub dataset: String,
     /// The length of the dataset file in bytes.
     pub dataset_bytes: u64,
-    /// The seed of samplers.
+    /// Whether the rows of the dataset are in a random order, which depends on `seed`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_shuffled: bool,
+    /// The seed of samplers and of that order.
     pub seed: u64,
     /// A hash of the definition of each column, by column name.
     pub columns: BTreeMap<String, String>,
@@ -182,7 +188,11 @@ impl Manifest {
             |what: &str, was: &str, is: &str| (was != is).then(|| format!("{what} was {was} and is now {is}"));
         let list = |names: &[String]| names.join(", ");
         let (was, is) = (earlier.first_row, self.first_row);
-        let found = changed("the first row of the job", &was.to_string(), &is.to_string())
+        let part = |manifest: &Self| manifest.partition.clone().unwrap_or_else(|| "all".to_string());
+        let found = changed("`shuffle` in [seed]", &before.is_shuffled.to_string(), &now.is_shuffled.to_string())
+            .or_else(|| changed("--partition", &part(earlier), &part(self)))
+            .or_else(|| changed("the first row of the job", &was.to_string(), &is.to_string()));
+        let found = found
             .or_else(|| self.shortened(earlier))
             .or_else(|| changed("`seed` in [run]", &before.seed.to_string(), &now.seed.to_string()))
             .or_else(|| changed_names("the column", "has a different definition", &before.columns, &now.columns))
@@ -262,7 +272,7 @@ mod tests {
         let FileDigest { sha256: dataset, bytes: dataset_bytes } = FileDigest::of(dataset).unwrap();
         let columns = BTreeMap::from([("title".to_string(), "1".to_string())]);
         let models = BTreeMap::from([("writer".to_string(), "acme/a".to_string())]);
-        Identity { dataset, dataset_bytes, seed: 1, columns, models }
+        Identity { dataset, dataset_bytes, is_shuffled: false, seed: 1, columns, models }
     }
 
     fn before() -> Manifest {
@@ -274,6 +284,7 @@ mod tests {
             columns: vec!["title".to_string()],
             types: Vec::new(),
             first_row: 0,
+            partition: None,
             rows_in: 10,
             row_group_size: 4,
             format: RowFormat::Jsonl,
@@ -301,6 +312,8 @@ mod tests {
                 "the job had 10 rows and now has 9: a job can be extended, not shortened",
             ),
             (Box::new(|now| now.first_row = 3), "the first row of the job was 0 and is now 3"),
+            (Box::new(|now| now.partition = Some("1/2".to_string())), "--partition was all and is now 1/2"),
+            (Box::new(|now| now.identity.is_shuffled = true), "`shuffle` in [seed] was false and is now true"),
             (Box::new(|now| now.row_group_size = 5), "`row_group_size` in [run] was 4 and is now 5"),
             (Box::new(|now| now.identity.seed = 2), "`seed` in [run] was 1 and is now 2"),
             (Box::new(|now| now.format = RowFormat::Csv), "`format` in [output] was jsonl and is now csv"),

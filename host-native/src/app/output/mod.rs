@@ -61,7 +61,7 @@ pub use export::{ExportFile, ExportPlan, Exported, LeftOut, MakeRecord, SimilarR
 pub use files::rotate_file;
 pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState};
 pub use output_file::{OutputFile, open_all};
-pub use stored_output::{StoredOutput, StoredRowGroup};
+pub use stored_output::{StoredOutput, StoredRowGroup, dataset_digest};
 
 use crate::app::data::row_file::{FileRow, Layout};
 use crate::app::provider::cost::AmountFile;

@@ -44,6 +44,12 @@ pub(super) fn read_manifest(root: &Path) -> Result<Manifest, String> {
     serde_json::from_value(value).map_err(|error| format!("{MANIFEST}: {error}"))
 }
 
+/// Returns the SHA-256 of the dataset of the job in the directory `root`, if it holds one.
+#[must_use]
+pub fn dataset_digest(root: &Path) -> Option<String> {
+    read_manifest(root).ok().map(|manifest| manifest.identity.dataset)
+}
+
 impl StoredOutput {
     /// Opens the output directory `root`.
     ///

@@ -20,6 +20,7 @@ fn manifest() -> Manifest {
         rows_in: 2,
         row_group_size: 2,
         first_row: 0,
+        partition: None,
         format: RowFormat::Jsonl,
         identity: Identity::default(),
         done: DoneRowGroups::default(),

@@ -2,11 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
+use tidegate_core::budget::Usage;
 
 use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
-use super::http::{HttpClient, RequestExtras};
+use super::http::{HttpClient, MAX_BODY_BYTES, RequestExtras};
 use super::{CallOutput, TokenCounts};
+
+/// The maximum size of one embedding in an answer with many: 8192 numbers of 32 digits each.
+const MAX_EMBEDDING_BYTES: usize = 256 << 10;
 
 /// A client of one embedding model.
 #[derive(Clone, Debug)]
@@ -19,11 +23,29 @@ pub struct EmbeddingClient {
 #[derive(Serialize)]
 struct Body<'a> {
     model: &'a str,
-    input: &'a str,
+    input: Input<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dimensions: Option<u32>,
     #[serde(flatten)]
     extras: &'a Map<String, Value>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Input<'a> {
+    One(&'a str),
+    Many(&'a [String]),
+}
+
+/// What the answer to a call with several texts has for one of them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Embedded {
+    /// Its embedding, as an array of numbers.
+    Vector(Value),
+    /// An embedding that does not have the requested number of dimensions. Contains the error.
+    Invalid(CallError),
+    /// Nothing.
+    Missing,
 }
 
 impl EmbeddingClient {
@@ -43,8 +65,20 @@ impl EmbeddingClient {
     /// Returns the embedding of `input` as an array of numbers. An embedding with other than `dimensions`
     /// numbers is an error, if that is given.
     pub async fn embed(&self, input: &str, dimensions: Option<u32>) -> Result<CallOutput<Value>, CallError> {
-        let body = Body { model: &self.model, input, dimensions, extras: &self.extra_body };
+        let body = Body { model: &self.model, input: Input::One(input), dimensions, extras: &self.extra_body };
         self.http.post(&body, |body| read_embedding(body, dimensions)).await
+    }
+
+    /// Returns what the answer to one call has for each of `inputs`, in their order. An answer whose
+    /// embeddings cannot be assigned to the inputs is an error, and so is one without any.
+    pub async fn embed_all(
+        &self,
+        inputs: &[String],
+        dimensions: Option<u32>,
+    ) -> Result<CallOutput<Vec<Embedded>>, CallError> {
+        let body = Body { model: &self.model, input: Input::Many(inputs), dimensions, extras: &self.extra_body };
+        let max_bytes = MAX_BODY_BYTES.max(inputs.len().saturating_mul(MAX_EMBEDDING_BYTES));
+        self.http.post_up_to(max_bytes, &body, |body| read_embeddings(body, inputs.len(), dimensions)).await
     }
 }
 
@@ -57,29 +91,89 @@ struct Embeddings {
 
 #[derive(Deserialize)]
 struct Embedding {
+    /// The place of its text in the request.
+    index: Option<u64>,
     embedding: Vec<Number>,
 }
 
 pub(crate) fn read_embedding(body: &[u8], dimensions: Option<u32>) -> Result<CallOutput<Value>, CallError> {
-    let malformed = |detail, usage| CallError::Malformed { what: "an embedding", detail, usage };
     let read: Embeddings = serde_json::from_slice(body).map_err(|error| unreadable("an embedding", &error, body))?;
     let usage = read.usage.known();
-    let Some(Embedding { embedding }) = read.data.into_iter().next() else {
-        return Err(malformed("it has no data".to_string(), usage));
+    let Some(Embedding { embedding, .. }) = read.data.into_iter().next() else {
+        return Err(malformed("an embedding", "it has no data".to_string(), usage));
     };
+    let value = checked(embedding, dimensions).map_err(|detail| malformed("an embedding", detail, usage))?;
+    Ok(CallOutput { value, usage })
+}
+
+/// Reads the answer to a call with `count` texts.
+pub(crate) fn read_embeddings(
+    body: &[u8],
+    count: usize,
+    dimensions: Option<u32>,
+) -> Result<CallOutput<Vec<Embedded>>, CallError> {
+    const WHAT: &str = "a list of embeddings";
+    let read: Embeddings = serde_json::from_slice(body).map_err(|error| unreadable(WHAT, &error, body))?;
+    let usage = read.usage.known();
+    let places = places(&read.data, count).map_err(|detail| malformed(WHAT, detail, usage))?;
+    let mut value = vec![Embedded::Missing; count];
+    for (place, Embedding { embedding, .. }) in places.into_iter().zip(read.data) {
+        value[place] = match checked(embedding, dimensions) {
+            Ok(vector) => Embedded::Vector(vector),
+            // The usage is that of the whole answer, which is charged as a success.
+            Err(detail) => Embedded::Invalid(malformed("an embedding", detail, None)),
+        };
+    }
+    Ok(CallOutput { value, usage })
+}
+
+/// Returns the places of the texts that `data` is about: by the index of each embedding or, if none has one,
+/// in order. Fails if this is not certain for all of them.
+fn places(data: &[Embedding], count: usize) -> Result<Vec<usize>, String> {
+    let given = data.len();
+    let without_index = data.iter().filter(|embedding| embedding.index.is_none()).count();
+    if given == 0 {
+        return Err(format!("it has no data for {count} texts"));
+    }
+    if given > count || (without_index > 0 && given != count) {
+        return Err(format!("it has {given} embeddings for {count} texts"));
+    }
+    if without_index == given {
+        return Ok((0..count).collect());
+    }
+    let mut is_given = vec![false; count];
+    let place = |embedding: &Embedding| {
+        let Some(index) = embedding.index else {
+            return Err(format!("{without_index} of its {given} embeddings have no `index`"));
+        };
+        let place = usize::try_from(index).ok().filter(|place| *place < count);
+        let place = place.ok_or_else(|| format!("it has an embedding with the index {index} for {count} texts"))?;
+        if std::mem::replace(&mut is_given[place], true) {
+            return Err(format!("it has two embeddings with the index {index}"));
+        }
+        Ok(place)
+    };
+    data.iter().map(place).collect()
+}
+
+/// Returns an embedding as an array of numbers, or what is wrong with its length.
+fn checked(embedding: Vec<Number>, dimensions: Option<u32>) -> Result<Value, String> {
     match dimensions {
         Some(wanted) if wanted as usize != embedding.len() => {
-            Err(malformed(format!("it has {} dimensions; expected {wanted}", embedding.len()), usage))
+            Err(format!("it has {} dimensions; expected {wanted}", embedding.len()))
         }
-        _ => Ok(CallOutput { value: embedding.into_iter().map(Value::Number).collect(), usage }),
+        _ => Ok(embedding.into_iter().map(Value::Number).collect()),
     }
+}
+
+fn malformed(what: &'static str, detail: String, usage: Option<Usage>) -> CallError {
+    CallError::Malformed { what, detail, usage }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-    use tidegate_core::budget::Usage;
 
     #[test]
     fn the_result_is_the_first_vector_with_its_token_usage() {
@@ -94,6 +188,46 @@ mod tests {
         assert_eq!(error, "the answer is not an embedding: it has 1 dimensions; expected 3");
         let error = read_embedding(br#"{"data":[]}"#, None).unwrap_err().to_string();
         assert_eq!(error, "the answer is not an embedding: it has no data");
+    }
+
+    fn embeddings(data: &str, count: usize) -> Result<Vec<Embedded>, String> {
+        let body = format!(r#"{{"data":{data},"usage":{{"prompt_tokens":4}}}}"#);
+        let answer = read_embeddings(body.as_bytes(), count, Some(1));
+        answer.map(|answer| answer.value).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn embeddings_are_assigned_by_their_index_and_without_one_in_order() {
+        let vector = |number: i32| Embedded::Vector(json!([number]));
+        let shuffled = r#"[{"index":1,"embedding":[11]},{"index":0,"embedding":[10]}]"#;
+        assert_eq!(embeddings(shuffled, 2), Ok(vec![vector(10), vector(11)]));
+        assert_eq!(embeddings(r#"[{"embedding":[10]},{"embedding":[11]}]"#, 2), Ok(vec![vector(10), vector(11)]));
+    }
+
+    #[test]
+    fn a_missing_embedding_and_one_of_the_wrong_length_concern_their_text_only() {
+        let answer = embeddings(r#"[{"index":2,"embedding":[12]},{"index":0,"embedding":[1,2]}]"#, 3).unwrap();
+        assert_eq!((&answer[1], &answer[2]), (&Embedded::Missing, &Embedded::Vector(json!([12]))));
+        let Embedded::Invalid(error) = &answer[0] else { panic!("{answer:?}") };
+        assert_eq!(error.to_string(), "the answer is not an embedding: it has 2 dimensions; expected 1");
+    }
+
+    #[test]
+    fn an_answer_whose_embeddings_cannot_be_assigned_says_why() {
+        for (data, count, why) in [
+            ("[]", 2, "it has no data for 2 texts"),
+            (r#"[{"embedding":[1]}]"#, 2, "it has 1 embeddings for 2 texts"),
+            (r#"[{"index":0,"embedding":[1]},{"index":1,"embedding":[1]}]"#, 1, "it has 2 embeddings for 1 texts"),
+            (
+                r#"[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]"#,
+                2,
+                "it has two embeddings with the index 0",
+            ),
+            (r#"[{"index":2,"embedding":[1]}]"#, 2, "it has an embedding with the index 2 for 2 texts"),
+            (r#"[{"index":0,"embedding":[1]},{"embedding":[1]}]"#, 2, "1 of its 2 embeddings have no `index`"),
+        ] {
+            assert_eq!(embeddings(data, count), Err(format!("the answer is not a list of embeddings: {why}")));
+        }
     }
 
     #[test]

@@ -120,14 +120,24 @@ impl HttpClient {
         body: &impl Serialize,
         read: impl FnOnce(&[u8]) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let result = self.attempt(self.http.post(self.url.clone()).json(body)).await;
+        self.post_up_to(MAX_BODY_BYTES, body, read).await
+    }
+
+    /// Makes one call like [`HttpClient::post`], whose answer may have up to `max_bytes`.
+    pub async fn post_up_to<T>(
+        &self,
+        max_bytes: usize,
+        body: &impl Serialize,
+        read: impl FnOnce(&[u8]) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let result = self.attempt(self.http.post(self.url.clone()).json(body), max_bytes).await;
         result.and_then(|body| read(&body)).map_err(|error| self.redact(error))
     }
 
     /// Checks with a GET request that the server can be reached and accepts the key. An error such as 404 or
     /// 405 counts as success: the URL may accept POST only. 403 does not: it concerns the key.
     pub async fn check_reachable(&self) -> Result<(), CallError> {
-        match self.attempt(self.http.get(self.url.clone())).await {
+        match self.attempt(self.http.get(self.url.clone()), MAX_BODY_BYTES).await {
             Err(error @ CallError::Rejected { rejection: RejectionReason::Forbidden, .. }) => Err(self.redact(error)),
             Ok(_) | Err(CallError::ModelNotFound { .. } | CallError::Rejected { status: 400.., .. }) => Ok(()),
             Err(error) => Err(self.redact(error)),
@@ -138,20 +148,21 @@ impl HttpClient {
         self.secrets.iter().fold(error, |error, key| error.map_detail(|detail| key.redact(detail)))
     }
 
-    async fn attempt(&self, request: reqwest::RequestBuilder) -> Result<Vec<u8>, CallError> {
+    async fn attempt(&self, request: reqwest::RequestBuilder, max_bytes: usize) -> Result<Vec<u8>, CallError> {
         let response = request.headers(self.headers.clone()).send().await.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
         rate_feedback::record(read_head(status, &headers, SystemTime::now()).corrections);
-        let body = if status.is_success() { read_body(response).await? } else { read_error_body(response).await };
+        let body =
+            if status.is_success() { read_body(response, max_bytes).await? } else { read_error_body(response).await };
         answer::error_for(status, &headers, &body, SystemTime::now()).map_or(Ok(body), Err)
     }
 }
 
-async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, CallError> {
+async fn read_body(mut response: reqwest::Response, max_bytes: usize) -> Result<Vec<u8>, CallError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(body_error)? {
-        if body.len() + chunk.len() > MAX_BODY_BYTES {
-            let detail = format!("it is longer than {MAX_BODY_BYTES} bytes");
+        if body.len() + chunk.len() > max_bytes {
+            let detail = format!("it is longer than {max_bytes} bytes");
             return Err(CallError::Unreadable { what: "usable", detail, usage: None });
         }
         body.extend_from_slice(&chunk);

@@ -2,6 +2,7 @@
 //! writes nothing. Reports every error that would prevent the run.
 
 use std::fmt;
+use std::io::{self, Write as _};
 
 use tidegate_core::pipeline::{Pipeline, Strategy};
 
@@ -40,8 +41,9 @@ pub struct DryRun {
 
 /// Checks the input like a run, and estimates the tokens and cost. Must be called in a tokio runtime, for its
 /// clock.
-pub fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
-    let Ready { name, file, resolved, estimates } = Preflight::run(request)?.ready()?;
+pub async fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
+    let Ready { name, file, resolved, estimates } =
+        Preflight::run(request, &mut |line| drop(writeln!(io::stderr(), "{line}"))).await?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let rows = resolved.rows.end - resolved.rows.start;
     let config = pipeline_config(&file, rows);

@@ -79,10 +79,29 @@ pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<
         let column = &resolved.columns[at];
         let is_cell = column.strategy == Strategy::Cell;
         let tasks = if is_cell { rows } else { rows.div_ceil(u64::from(row_group_size)) };
-        estimates[at] =
+        let mut estimate =
             if is_cell { sample.sample_cells(at, tasks) } else { sample.sample_row_group(at, tasks, row_group_size) };
+        if let Fill::Embedding(fill) = &column.fill {
+            estimate.calls = batched_calls(estimate.calls, tasks, row_group_size, fill.batch_size);
+        }
+        estimates[at] = estimate;
     }
     Ok(estimates)
+}
+
+/// Returns the calls for `cells` cells of `tasks`, with up to `batch_size` cells of a row group in each. The
+/// cells are taken to be spread evenly over the row groups.
+fn batched_calls(cells: u64, tasks: u64, row_group_size: u32, batch_size: u32) -> u64 {
+    if batch_size <= 1 || cells == 0 {
+        return cells;
+    }
+    let of_group = |rows: u64| {
+        let made = (u128::from(rows) * u128::from(cells)).div_ceil(u128::from(tasks.max(1)));
+        u64::try_from(made.div_ceil(u128::from(batch_size))).unwrap_or(u64::MAX)
+    };
+    let size = u64::from(row_group_size);
+    let all = (tasks / size).saturating_mul(of_group(size)).saturating_add(of_group(tasks % size));
+    all.min(cells)
 }
 
 /// A value of the sample.
@@ -443,6 +462,22 @@ mod tests {
         assert_eq!([all[0].fails_always, all[1].fails_always, all[2].fails_always], [true, false, true]);
         let text = |estimate: &ColumnEstimate| estimate.failure.as_ref().and_then(|failure| failure.source);
         assert_eq!(all.iter().map(text).collect::<Vec<_>>(), [Some(0), None, Some(3)]);
+    }
+
+    #[test]
+    fn an_embedding_column_makes_one_call_for_each_batch_of_a_row_group() {
+        let embedder =
+            "[[models]]\nname = \"e\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\ndomain = \"embedding\"\n";
+        let column = "[[columns]]\nname = \"v\"\nkind = \"embedding\"\nmodel = \"e\"\ninput = \"{{ note }}\"\n";
+        let calls = |keys: &str| {
+            let all = estimates(&format!("{embedder}{column}{keys}"));
+            (all[0].tasks, all[0].calls, all[0].input_tokens)
+        };
+        // 33 row groups of 30 rows, and one of 10.
+        assert_eq!(calls(""), (1_000, 34, 10_000));
+        assert_eq!(calls("batch_size = 8\n"), (1_000, 33 * 4 + 2, 10_000));
+        assert_eq!(calls("batch_size = 1\n"), (1_000, 1_000, 10_000));
+        assert_eq!(calls("when = \"id | int is divisibleby 4\"\nbatch_size = 8\n"), (1_000, 34, 2_500));
     }
 
     #[test]

@@ -9,10 +9,16 @@ use crate::app::data::digest::FileDigest;
 use crate::app::error::Error;
 use crate::app::output::{DoneRowGroups, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, RunState};
 use crate::app::run::models::called_models;
+use crate::app::run::request::Partition;
 use crate::app::run::resolve::ResolvedPipeline;
 
 /// Returns the manifest of a run that starts now.
-pub(super) fn manifest(name: &str, file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Manifest, Error> {
+pub(super) fn manifest(
+    name: &str,
+    file: &PipelineFile,
+    resolved: &ResolvedPipeline,
+    partition: Option<Partition>,
+) -> Result<Manifest, Error> {
     Ok(Manifest {
         schema: MANIFEST_SCHEMA,
         program: concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_string(),
@@ -23,6 +29,7 @@ pub(super) fn manifest(name: &str, file: &PipelineFile, resolved: &ResolvedPipel
         rows_in: resolved.rows.end - resolved.rows.start,
         row_group_size: file.run.row_group_size.get(),
         first_row: resolved.rows.start,
+        partition: partition.map(|partition| partition.to_string()),
         format: file.output.format,
         identity: identity(file, resolved)?,
         done: DoneRowGroups::default(),
@@ -64,7 +71,8 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
     let called = called_models(file).into_iter().map(|index| &file.models[index]);
     let models = called.map(|model| (model.name.clone(), model_identity(model))).collect();
     let FileDigest { sha256: dataset, bytes: dataset_bytes } = resolved.dataset.digest().clone();
-    Ok(Identity { dataset, dataset_bytes, seed: file.run.seed, columns, models })
+    let is_shuffled = file.rows.dataset().is_some_and(|seed| seed.shuffle);
+    Ok(Identity { dataset, dataset_bytes, is_shuffled, seed: file.run.seed, columns, models })
 }
 
 fn sha256(text: &str) -> String {

@@ -7,6 +7,7 @@
 pub mod buffer;
 pub mod columns;
 pub mod comparison;
+mod download;
 mod drive;
 pub mod dry_run;
 pub mod estimate;
@@ -34,7 +35,7 @@ use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Strat
 use tidegate_core::replay::{Header, Recorded, Sequence};
 use tidegate_core::request::{HealthConfig, RequestConfig};
 
-use crate::app::config::pipeline::{ColumnSpec, PipelineFile};
+use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, PipelineFile};
 use crate::app::error::{Error, Exit};
 use crate::app::output::{
     DirectoryLock, EarlierOutput, ExistingOutput, JobTotals, Manifest, OutputDirectory, OutputError, OutputFile,
@@ -69,7 +70,8 @@ use crate::observe::perfetto::PerfettoSink;
 /// # Errors
 /// If the input has errors, or the outputs, models or signal handlers cannot be set up.
 pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<Summary, Error> {
-    let Ready { name, file, mut resolved, .. } = Preflight::run(request)?.ready()?;
+    let Ready { name, file, mut resolved, .. } =
+        Preflight::run(request, &mut |line| screen.print_message(line)).await?.ready()?;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let requests = request_config(&file);
@@ -83,7 +85,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         Some(address) => Some(MetricsServer::start(address).await?),
         None => None,
     };
-    let spec = output_spec(request, manifest(&name, &file, &resolved)?, &file, &resolved);
+    let spec = output_spec(request, manifest(&name, &file, &resolved, request.partition)?, &file, &resolved);
     let (output, log_file) = claim_outputs(request, &spec, &resolved.dataset.paths())?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
@@ -225,20 +227,25 @@ fn output_spec(
     resolved: &ResolvedPipeline,
 ) -> OutputSpec {
     let dataset = file.rows.dataset().filter(|_| request.pipeline.is_some());
-    let appendable = dataset.filter(|seed| seed.format.is_text() && seed.path.is_file());
+    // More rows would change the order of a shuffled dataset, and the boundaries of its parts.
+    let is_whole = request.partition.is_none() && dataset.is_some_and(|seed| !seed.shuffle);
+    let appendable = dataset.filter(|seed| is_whole && seed.format.is_text()).and_then(|seed| match &seed.location {
+        DatasetLocation::Local(path) if path.is_file() => Some(path.clone()),
+        _ => None,
+    });
     OutputSpec {
         manifest,
         layout: resolved.layout(file.output.format),
         keeps_parts: resolved.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
         wanted: file.rows.wanted(),
-        dataset: appendable.map(|seed| seed.path.clone()),
+        dataset: appendable,
     }
 }
 
 /// Returns the shell command that retries the dropped rows of this run.
 fn retry_command(request: &RunRequest) -> String {
-    let RunRequest { pipeline, out, rows, limit, all_columns, max_cost, export, .. } = request;
+    let RunRequest { pipeline, out, rows, partition, limit, all_columns, max_cost, export, .. } = request;
     let mut words = vec!["tidegate".to_string(), "run".to_string()];
     words.extend(pipeline.as_ref().map(|path| path.display().to_string()));
     words.extend(["--out".to_string(), out.display().to_string()]);
@@ -246,6 +253,7 @@ fn retry_command(request: &RunRequest) -> String {
         let end = if *end == u64::MAX { String::new() } else { end.to_string() };
         words.extend(["--rows".to_string(), format!("{start}..{end}")]);
     }
+    words.extend(partition.iter().flat_map(|partition| ["--partition".to_string(), partition.to_string()]));
     words.extend(limit.iter().flat_map(|limit| ["--limit".to_string(), limit.to_string()]));
     words.extend(all_columns.then(|| "--all-columns".to_string()));
     words.extend(max_cost.iter().flat_map(|most| ["--max-cost".to_string(), most.exact()]));

@@ -12,12 +12,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::app::config::pipeline::{ColumnSpec, Endpoint, FileError, PipelineFile, RowSource};
+use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, Endpoint, FileError, PipelineFile, RowSource};
 use crate::app::data::Dataset;
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::example;
-use crate::app::output::{ExistingOutput, ExportFile, OutputError};
+use crate::app::output::{ExistingOutput, ExportFile, OutputError, dataset_digest};
+use crate::app::run::download::Download;
 use crate::app::run::estimate::{ColumnEstimate, SampleFailure, estimate};
 use crate::app::run::models;
 use crate::app::run::request::RunRequest;
@@ -57,11 +58,12 @@ pub struct Ready {
 }
 
 impl Preflight {
-    /// Checks everything that `request` names.
+    /// Checks everything that `request` names, after downloading the dataset if it is at an address. `report`
+    /// shows a line of progress.
     ///
     /// # Errors
     /// If the pipeline file cannot be parsed. All other errors are in [`problems`](Self::problems).
-    pub fn run(request: &RunRequest) -> Result<Self, Error> {
+    pub async fn run(request: &RunRequest, report: &mut dyn FnMut(&str)) -> Result<Self, Error> {
         let (name, mut file) = match &request.pipeline {
             None => (example::NAME.to_string(), example::pipeline()?),
             Some(path) => (path.display().to_string(), PipelineFile::load(path)?),
@@ -83,7 +85,10 @@ impl Preflight {
             free_bytes: None,
         };
         found.check_models(request);
-        found.check_rows(request).unwrap_or_else(|error| found.problems.push(error));
+        match found.load_dataset(request, report).await {
+            Ok(dataset) => found.check_rows(request, dataset).unwrap_or_else(|error| found.problems.push(error)),
+            Err(error) => found.problems.push(error),
+        }
         found.check_output(request);
         if let Some(export) = &request.export {
             found.problems.extend(check_export(export, found.file.output.format).err());
@@ -125,18 +130,32 @@ impl Preflight {
         }
     }
 
-    /// Checks the dataset and the columns.
-    fn check_rows(&mut self, request: &RunRequest) -> Result<(), Error> {
+    /// Opens and checks the dataset.
+    async fn load_dataset(&self, request: &RunRequest, report: &mut dyn FnMut(&str)) -> Result<Dataset, Error> {
         let file = &self.file;
-        let dataset = match request.pipeline {
-            None => example::dataset()?,
-            Some(_) => match &file.rows {
-                RowSource::Dataset(seed) => Dataset::load(&seed.path, seed.format)?,
-                RowSource::Generated(rows) | RowSource::Candidates { most: rows, .. } => {
-                    Dataset::without_columns(*rows)
-                }
-            },
+        let seed = match &file.rows {
+            _ if request.pipeline.is_none() => return Ok(example::dataset()?),
+            RowSource::Dataset(seed) => seed,
+            RowSource::Generated(rows) | RowSource::Candidates { most: rows, .. } => {
+                return Ok(Dataset::without_columns(*rows));
+            }
         };
+        let dataset = match &seed.location {
+            DatasetLocation::Local(path) => Dataset::load(path, seed.format)?,
+            DatasetLocation::Remote(remote) => {
+                let is_resumed = request.existing == ExistingOutput::Resume;
+                let known = is_resumed.then(|| dataset_digest(&request.out)).flatten();
+                let download = Download(remote);
+                let path = download.fetch(seed.format, known.as_deref(), report).await?;
+                Dataset::load(&path, seed.format).map_err(|error| download.with_address(error))?
+            }
+        };
+        Ok(if seed.shuffle { dataset.shuffled(file.run.seed)? } else { dataset })
+    }
+
+    /// Checks the columns for the rows of the dataset.
+    fn check_rows(&mut self, request: &RunRequest, dataset: Dataset) -> Result<(), Error> {
+        let file = &self.file;
         let mut resolved = match ResolvedPipeline::resolve(file, dataset) {
             Ok(resolved) => resolved,
             Err(errors) => {
@@ -144,7 +163,14 @@ impl Preflight {
                 return Ok(());
             }
         };
-        resolved.select_rows(request.rows.clone(), request.limit).map_err(Error::Setting)?;
+        if let (Some(partition), Some(_)) = (request.partition, file.rows.wanted()) {
+            let message =
+                format!("--partition {partition} has no effect on rows that are made until enough are accepted");
+            return Err(Error::Setting(format!(
+                "{message}; expected a pipeline without `accept_if`, or no --partition"
+            )));
+        }
+        resolved.select_rows(request.rows.clone(), request.partition, request.limit).map_err(Error::Setting)?;
         let estimates = estimate(&resolved, file.run.row_group_size.get())?;
         for (at, (spec, estimate)) in file.columns.iter().zip(&estimates).enumerate() {
             let static_errors = static_errors(file, &resolved, at);

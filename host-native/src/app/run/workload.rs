@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::future;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_core::driver::Workload;
@@ -19,6 +20,7 @@ use crate::app::output::{
     CallLine, DroppedCounts, DroppedLine, EarlierOutput, KeptRows, OutputDirectory, REJECTED, WriteOutcome,
 };
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
+use crate::app::run::columns::batch::{Batches, Lead, Member};
 use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, FillError, Filled, ModelCalls};
 use crate::app::run::resolve::output::{OutputColumn, OutputSource};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
@@ -39,6 +41,7 @@ struct Shared {
     /// For each generated column, the answers of each of its models.
     answers: Vec<Vec<AtomicU64>>,
     buffers: RowGroupBuffers,
+    batches: Batches,
     output: Arc<OutputDirectory>,
     /// Whether the calls for each row are kept.
     keeps_calls: bool,
@@ -147,6 +150,7 @@ impl PipelineWorkload {
             answer_columns,
             answers,
             buffers,
+            batches: Batches::default(),
             output,
             keeps_calls,
             written: Mutex::default(),
@@ -201,7 +205,11 @@ impl Workload for PipelineWorkload {
 
     fn work(&self, task: Task) -> Self::Work {
         let shared = Arc::clone(&self.0);
-        Box::pin(shared.run_task(task))
+        match self.0.batches.join(&task) {
+            Some((member, Some(lead))) => Box::pin(shared.run_lead(task, member, lead)),
+            Some((member, None)) => Box::pin(shared.run_task(task, Some(member))),
+            None => Box::pin(shared.run_task(task, None)),
+        }
     }
 
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
@@ -214,14 +222,30 @@ impl Workload for PipelineWorkload {
 }
 
 impl Shared {
-    async fn run_task(self: Arc<Self>, task: Task) -> Result<TaskOutcome, FatalError> {
+    /// Does a task, and makes the calls for its batch.
+    async fn run_lead(self: Arc<Self>, task: Task, member: Member, lead: Lead) -> Result<TaskOutcome, FatalError> {
+        let shared = Arc::clone(&self);
+        let calls = async {
+            if let Some(&index) = shared.by_id.get(&task.column) {
+                let column = &shared.resolved.columns[index];
+                let calls = ModelCalls::new(shared.callers[index].as_ref(), &task);
+                column.fill.fill_batch(&column.name, &lead, calls).await;
+            }
+            // Members without a reply are cancelled, also this task.
+            drop(lead);
+        };
+        future::join(self.run_task(task, Some(member)), calls).await.0
+    }
+
+    /// Does a task. If it is a member of a batch, the lead makes its call.
+    async fn run_task(self: Arc<Self>, task: Task, member: Option<Member>) -> Result<TaskOutcome, FatalError> {
         self.buffers.open(task.row_group, task.rows);
         let Some(&index) = self.by_id.get(&task.column) else { return self.read_rows(task).await };
         if self.buffers.is_rejected(task.row_group, task.row) {
             self.buffers.mark_skipped(task.row_group, index, task.row);
             return Ok(TaskOutcome::Skipped);
         }
-        let outcome = self.make_cell(&task, index).await?;
+        let outcome = self.make_cell(&task, index, member).await?;
         let (Some(row), TaskOutcome::Success | TaskOutcome::Skipped) = (task.row, outcome) else { return Ok(outcome) };
         match self.is_accepted(&task, index, row) {
             Ok(true) => {}
@@ -247,8 +271,8 @@ impl Shared {
     }
 
     /// Makes the cell, or the cells of the row group, that are the task of the column at `index`.
-    async fn make_cell(&self, task: &Task, index: usize) -> Result<TaskOutcome, FatalError> {
-        let (filled, outcome) = match self.fill_cell(task, index).await {
+    async fn make_cell(&self, task: &Task, index: usize, member: Option<Member>) -> Result<TaskOutcome, FatalError> {
+        let (filled, outcome) = match self.fill_cell(task, index, member).await {
             Ok(filled) => filled,
             Err(FillError::Fatal(error)) => return Err(error),
             Err(FillError::Outcome(outcome, why)) => {
@@ -298,7 +322,12 @@ impl Shared {
     }
 
     /// Returns the value for `task`, and whether the column was made or skipped.
-    async fn fill_cell(&self, task: &Task, index: usize) -> Result<(CellValue, TaskOutcome), FillError> {
+    async fn fill_cell(
+        &self,
+        task: &Task,
+        index: usize,
+        member: Option<Member>,
+    ) -> Result<(CellValue, TaskOutcome), FillError> {
         let column = &self.resolved.columns[index];
         let values = self.context(task, index, column);
         let context = FillContext {
@@ -319,6 +348,7 @@ impl Shared {
         }
         let kept = self.keeps_calls.then(Mutex::<CallLine>::default);
         let calls = ModelCalls::new(self.callers[index].as_ref(), task).keeping(kept.as_ref());
+        let calls = calls.in_batch(member.as_ref());
         let filled = column.fill.fill(context, calls).await;
         if let Some(calls) = kept.map(Mutex::into_inner).filter(|line| line.calls > 0) {
             let row = task.row.map(|row| self.row_number(task.first_row, row));

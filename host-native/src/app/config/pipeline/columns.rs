@@ -150,7 +150,7 @@ impl KindName {
                 "json_mode",
                 "schema_retries",
             ],
-            Self::Embedding => &["model", "input", "dimensions"],
+            Self::Embedding => &["model", "input", "dimensions", "batch_size"],
             Self::Expression => &["template", "output"],
             Self::Sampler => &["sampler"],
             Self::Judge => &["model", "input", "inputs", "output"],

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tidegate_core::pipeline::FailureKind;
+use tidegate_core::pipeline::{FailureKind, Strategy};
 use toml::Spanned;
 
 use super::criteria;
@@ -174,6 +174,8 @@ pub struct EmbeddingCall {
     pub input: Spanned<String>,
     /// The number of dimensions of the vector. `None` uses the model's default.
     pub dimensions: Option<u32>,
+    /// The largest number of rows in one call; 1 for a column of whole row groups.
+    pub batch_size: u32,
 }
 
 /// A template whose rendered text is the value.
@@ -227,6 +229,13 @@ pub(super) const RESERVED: [&str; 10] =
 
 /// The maximum number of dimensions of a vector.
 const MAX_DIMENSIONS: u32 = 1 << 20;
+
+/// The most rows in one embedding call: as many texts as the API of OpenAI accepts.
+const MAX_BATCH_SIZE: u32 = 2048;
+
+/// The rows in one embedding call if the file does not set `batch_size`. The fewest that a common server
+/// accepts by default (Text Embeddings Inference).
+const DEFAULT_BATCH_SIZE: u32 = 32;
 
 /// Validates the keys of the column in `table` that depend on its kind.
 pub(super) fn check(
@@ -449,10 +458,21 @@ impl Column<'_, '_> {
         if let Some(dimensions) = raw.dimensions.as_ref().filter(is_out_of_range) {
             return Err(self.file.wrong(dimensions.span(), "a whole number from 1 to 1048576"));
         }
+        let batch_size = raw.batch_size.as_ref();
+        if let Some(size) = batch_size.filter(|size| !(1..=MAX_BATCH_SIZE).contains(size.get())) {
+            return Err(self.file.wrong(size.span(), "a whole number from 1 to 2048"));
+        }
+        let is_cell = raw.strategy.as_ref().is_none_or(|strategy| Strategy::from(*strategy.get()) == Strategy::Cell);
+        if let Some(size) = batch_size.filter(|size| !is_cell && *size.get() > 1) {
+            let message = "`batch_size` in [[columns]] is for columns with a vector for each row";
+            return Err(self.file.error(size.span(), message).expected("`strategy = \"cell\"`, or no `batch_size`"));
+        }
+        let batch_size = batch_size.map_or(DEFAULT_BATCH_SIZE, |size| *size.get());
         Ok(EmbeddingCall {
             model: self.model(raw.model, Domain::Embedding)?,
             input: self.required("input", "a template", raw.input)?,
             dimensions: raw.dimensions.map(WithSpan::into_inner),
+            batch_size: if is_cell { batch_size } else { 1 },
         })
     }
 

@@ -59,7 +59,9 @@ pub use kinds::{
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
 pub use sampler::{LawSpec, Locale, SamplerSpec};
-pub use settings::{OutputColumnSpec, OutputSettings, RowSource, RunSettings, SeedSpec, UniqueSpec};
+pub use settings::{
+    DatasetLocation, OutputColumnSpec, OutputSettings, RemoteFile, RowSource, RunSettings, SeedSpec, UniqueSpec,
+};
 pub use structure::{JsonMode, Structure};
 
 /// A parsed pipeline file. References between its parts are resolved; references to the dataset are not.

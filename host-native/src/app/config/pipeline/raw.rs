@@ -63,10 +63,21 @@ pub(super) struct RawPipeline {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSeed {
-    /// The file, a directory of files, or a pattern such as `logs/*.jsonl`, relative to the pipeline file
+    /// The file, a directory of files, or a pattern such as `logs/*.jsonl`, relative to the pipeline file; or
+    /// the address of a file, with https
     pub(super) path: WithSpan<Text>,
     /// The format of the files. Default: by the extension
     pub(super) format: Option<DatasetFormat>,
+    /// Whether the rows are put into a random order, which depends on `seed` in `[run]`. Default: false
+    pub(super) shuffle: Option<bool>,
+    /// Whether the file at an address may come unencrypted from another machine. Default: false
+    pub(super) allow_plain_http: Option<WithSpan<bool>>,
+    /// A PEM file with the certificate authorities to trust for an address, relative to the pipeline file.
+    /// Default: those of the system
+    pub(super) ca_file: Option<WithSpan<Text>>,
+    /// The most bytes of the file at an address. Default: 10 000 000 000
+    #[schemars(range(min = 1))]
+    pub(super) max_bytes: Option<WithSpan<u64>>,
 }
 
 /// A model: its endpoint, limits, budgets and price
@@ -254,6 +265,9 @@ pub(super) struct RawColumn {
     /// validation: the exit codes of the command of the model by which it says that a text is invalid. Default: 1
     #[schemars(length(min = 1), inner(range(min = 1)))]
     pub(super) invalid_exit_codes: Option<WithSpan<Vec<u8>>>,
+    /// embedding: the largest number of rows of a row group in one call. Default: 32
+    #[schemars(range(min = 1, max = 2048))]
+    pub(super) batch_size: Option<WithSpan<u32>>,
     /// expression: the template
     pub(super) template: Option<WithSpan<Text>>,
     /// sampler: the distribution. Values depend only on the seed, the column and the row number

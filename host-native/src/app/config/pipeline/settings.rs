@@ -1,8 +1,10 @@
 //! The tables `[seed]`, `[run]` and `[output]`.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use reqwest::{Certificate, Url};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -11,15 +13,18 @@ use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
 use toml::Spanned;
 
+use super::endpoint::address;
 use super::raw::{RawOutput, RawOutputColumn, RawRun, RawSeed, RawUnique};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
+use crate::app::config::transport::read_authorities;
 use crate::app::config::value::{Checked, DurationOrNever, JsonTable, ShareOrNever, Table, WithSpan};
 use crate::app::data::DatasetFormat;
 use crate::app::data::row_file::RowFormat;
+use crate::app::provider::address::is_plain_and_far;
 
 /// Where the rows of a run come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum RowSource {
     /// A dataset. A run has a row for each of its rows.
     Dataset(SeedSpec),
@@ -54,13 +59,56 @@ impl RowSource {
     }
 }
 
+/// Where a dataset is.
+#[derive(Clone, Debug)]
+pub enum DatasetLocation {
+    /// A file, a directory of such files, or a pattern such as `logs/*.jsonl`.
+    Local(PathBuf),
+    /// A file that is downloaded.
+    Remote(Box<RemoteFile>),
+}
+
+impl fmt::Display for DatasetLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => path.display().fmt(f),
+            Self::Remote(file) => f.write_str(&file.shown()),
+        }
+    }
+}
+
+/// A file that is downloaded.
+#[derive(Clone, Debug)]
+pub struct RemoteFile {
+    /// The address.
+    pub url: Url,
+    /// The certificate authorities to trust instead of those of the system.
+    pub authorities: Option<Vec<Certificate>>,
+    /// Whether the file may come unencrypted from another machine \[no\].
+    pub allow_plain_http: bool,
+    /// The most bytes that the file may have \[10 GB\].
+    pub max_bytes: u64,
+}
+
+impl RemoteFile {
+    /// Returns the address without its query, which may hold a secret.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let mut url = self.url.clone();
+        url.set_query(None);
+        url.into()
+    }
+}
+
 /// The dataset that rows are read from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SeedSpec {
-    /// The dataset file, a directory of such files, or a pattern such as `logs/*.jsonl`.
-    pub path: PathBuf,
+    /// Where it is.
+    pub location: DatasetLocation,
     /// The format of the files.
     pub format: DatasetFormat,
+    /// Whether the rows are put into a random order \[no\].
+    pub shuffle: bool,
 }
 
 /// The table `[run]`.
@@ -104,7 +152,7 @@ pub struct RunSettings {
     /// How long a provider may be down before the run stops without the rows that need it. `None` is no limit
     /// \[10 min\].
     pub outage_patience: Option<Duration>,
-    /// The seed of all samplers \[0\].
+    /// The seed of all samplers, and of the order of a shuffled dataset \[0\].
     pub seed: u64,
 }
 
@@ -156,6 +204,9 @@ pub(super) const MAX_ROWS: u64 = 1_000_000_000;
 /// The number of rows to make at most for each one to accept, unless the file says.
 const CANDIDATES_PER_ROW: u64 = 10;
 
+/// The most bytes of a dataset that is downloaded, unless the file says.
+const DEFAULT_MAX_BYTES: u64 = 10_000_000_000;
+
 /// Returns where rows come from. `accepts` is whether a column accepts rows.
 pub(super) fn check_rows(
     file: &Document<'_>,
@@ -201,17 +252,59 @@ pub(super) fn check_rows(
 
 fn check_seed(
     file: &Document<'_>,
-    Table(RawSeed { path, format }): Table<RawSeed>,
+    Table(RawSeed { path, format, shuffle, allow_plain_http, ca_file, max_bytes }): Table<RawSeed>,
     directory: &Path,
 ) -> Result<SeedSpec, FileError> {
     let Checked(name) = path.get();
+    let remote = if is_web_address(name) {
+        let url = address(file, "path", Some(&path), &path.span(), true)?;
+        let allow_plain_http = allow_plain_http.is_some_and(WithSpan::into_inner);
+        if is_plain_and_far(&url) && !allow_plain_http {
+            let host = url.host_str().unwrap_or_default();
+            return Err(file
+                .error(path.span(), format!("the dataset would come from `{host}` unencrypted"))
+                .expected("an address with https, or of this machine; or `allow_plain_http = true` beside it"));
+        }
+        if let Some(most) = max_bytes.as_ref().filter(|most| *most.get() == 0) {
+            return Err(file.wrong(most.span(), "a whole number of bytes, at least 1"));
+        }
+        let max_bytes = max_bytes.map_or(DEFAULT_MAX_BYTES, WithSpan::into_inner);
+        let authorities = read_authorities(file, ca_file.as_ref(), directory, &url)?;
+        Some(RemoteFile { url, authorities, allow_plain_http, max_bytes })
+    } else {
+        let keys = [
+            ("allow_plain_http", allow_plain_http.map(|key| key.span())),
+            ("ca_file", ca_file.map(|key| key.span())),
+            ("max_bytes", max_bytes.map(|key| key.span())),
+        ];
+        if let Some((key, Some(span))) = keys.into_iter().find(|(_, span)| span.is_some()) {
+            return Err(file
+                .error(span, format!("`{key}` in [seed] is given for a dataset on this machine"))
+                .expected(format!("an address with https as `path`, or no `{key}`")));
+        }
+        None
+    };
+    // Of an address, its query is no part of the file's name.
+    let extension = remote.as_ref().map_or(name.as_str(), |remote| remote.url.path()).to_string();
     let unknown = || {
         let names = DatasetFormat::NAMES.join(", ");
         file.error(path.span(), format!("the extension of {name:?} names no dataset format"))
             .expected(format!(".csv, .jsonl, .ndjson or .parquet, or `format` beside the path, one of: {names}"))
     };
-    let format = format.or_else(|| DatasetFormat::of(Path::new(name))).ok_or_else(unknown)?;
-    Ok(SeedSpec { path: super::relative_to(directory, name), format })
+    let format = format.or_else(|| DatasetFormat::of(Path::new(&extension))).ok_or_else(unknown)?;
+    let location = match remote {
+        Some(remote) => DatasetLocation::Remote(Box::new(remote)),
+        None => DatasetLocation::Local(super::relative_to(directory, name)),
+    };
+    let shuffle = shuffle.unwrap_or(false);
+    Ok(SeedSpec { location, format, shuffle })
+}
+
+/// Returns whether the `path` of a dataset is an address.
+fn is_web_address(path: &str) -> bool {
+    ["http://", "https://"]
+        .iter()
+        .any(|scheme| path.get(..scheme.len()).is_some_and(|head| head.eq_ignore_ascii_case(scheme)))
 }
 
 /// The rule for when a column may start more workers than its share.

@@ -1,10 +1,19 @@
 //! Columns of kind `embedding`: the embedding vector of a text, as a list of numbers.
+//!
+//! One call embeds the texts of a [batch](super::batch) of rows. If the call as a whole is rejected, or its
+//! answer cannot be assigned to the texts, it is made again for each half of them. So a row is dropped only
+//! for what a call with its text alone has answered.
 
 use serde_json::Value;
 use tidegate_core::budget::Usage;
+use tidegate_core::pipeline::{FailureKind, TaskOutcome};
+use tokio::sync::oneshot;
 
-use super::{FillContext, FillError, ModelCalls};
+use super::batch::{Lead, Submission};
+use super::{FillContext, FillError, ModelCalls, fill_error};
 use crate::app::provider::Client;
+use crate::app::provider::embedding::{Embedded, EmbeddingClient};
+use crate::app::run::provider::CallFailure;
 use crate::app::template::TemplateId;
 use crate::app::tokens;
 
@@ -17,7 +26,12 @@ pub struct EmbeddingFill {
     pub input: TemplateId,
     /// The dimensions of the vector; `None` for the model's default.
     pub dimensions: Option<u32>,
+    /// The largest number of rows in one call.
+    pub batch_size: u32,
 }
+
+/// Where the result of a text is sent. `None` after it was sent.
+type Reply = Option<oneshot::Sender<Result<Value, FillError>>>;
 
 impl EmbeddingFill {
     /// Returns the estimated tokens of a call with this text.
@@ -27,8 +41,91 @@ impl EmbeddingFill {
     }
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
-        let Some(Client::Embedding(client)) = calls.client() else { return Err(FillError::no_client(context.column)) };
+        let client = client(calls, context.column)?;
         let input = context.render(&self.input)?;
-        calls.call(context.column, Self::estimate(&input), || client.embed(&input, self.dimensions)).await
+        match calls.batch {
+            Some(member) => member.submit(input).await,
+            None => self.embed(client, context.column, calls, &input).await,
+        }
     }
+
+    /// Makes the calls for a batch, and replies to its members.
+    pub async fn fill_batch(&self, column: &str, lead: &Lead, calls: ModelCalls<'_>) {
+        let submissions = lead.submissions().await;
+        let submissions = submissions.into_iter().map(|Submission { input, reply }| (input, Some(reply)));
+        let (inputs, mut replies): (Vec<String>, Vec<Reply>) = submissions.unzip();
+        // Every member has checked it before it submitted.
+        let Ok(client) = client(calls, column) else { return };
+        let mut parts: Vec<Vec<usize>> = vec![(0..inputs.len()).collect()];
+        while let Some(part) = parts.pop() {
+            let mut send = |at: usize, result| {
+                // A member that has gone needs no reply.
+                let _ = replies[at].take().map(|reply| reply.send(result));
+            };
+            match part[..] {
+                [] => {}
+                [at] => send(at, self.embed(client, column, calls, &inputs[at]).await),
+                _ => match self.embed_part(client, column, calls, &inputs, &part).await {
+                    Ok(embedded) => {
+                        let mut missing = Vec::new();
+                        for (at, embedded) in part.into_iter().zip(embedded) {
+                            match embedded {
+                                Embedded::Vector(vector) => send(at, Ok(vector)),
+                                Embedded::Invalid(error) => send(at, Err(fill_error(CallFailure::Failed(error)))),
+                                Embedded::Missing => missing.push(at),
+                            }
+                        }
+                        // Fewer than before: an answer without any embedding is an error.
+                        parts.push(missing);
+                    }
+                    Err(error) if may_concern_one_text(&error) => {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second.to_vec(), first.to_vec()]);
+                    }
+                    Err(error) => part.into_iter().for_each(|at| send(at, Err(error.clone()))),
+                },
+            }
+        }
+    }
+
+    /// Makes a call with one text.
+    async fn embed(
+        &self,
+        client: &EmbeddingClient,
+        column: &str,
+        calls: ModelCalls<'_>,
+        input: &str,
+    ) -> Result<Value, FillError> {
+        calls.call(column, Self::estimate(input), || client.embed(input, self.dimensions)).await
+    }
+
+    /// Makes a call with the texts in `inputs` at the places in `part`.
+    async fn embed_part(
+        &self,
+        client: &EmbeddingClient,
+        column: &str,
+        calls: ModelCalls<'_>,
+        inputs: &[String],
+        part: &[usize],
+    ) -> Result<Vec<Embedded>, FillError> {
+        let texts: Vec<String> = part.iter().map(|at| inputs[*at].clone()).collect();
+        let tokens = texts.iter().map(|text| tokens::likely(text)).fold(0, u32::saturating_add);
+        calls.call(column, Usage::tokens(tokens, 0), || client.embed_all(&texts, self.dimensions)).await
+    }
+}
+
+fn client<'a>(calls: ModelCalls<'a>, column: &str) -> Result<&'a EmbeddingClient, FillError> {
+    match calls.client() {
+        Some(Client::Embedding(client)) => Ok(client),
+        _ => Err(FillError::no_client(column)),
+    }
+}
+
+/// Returns whether a failure of a call with several texts may be due to one of them, or to their number.
+fn may_concern_one_text(error: &FillError) -> bool {
+    let FillError::Outcome(TaskOutcome::Failed(kind), _) = error else { return false };
+    matches!(
+        kind,
+        FailureKind::Request | FailureKind::ContentFiltered | FailureKind::Refused | FailureKind::MalformedAnswer
+    )
 }

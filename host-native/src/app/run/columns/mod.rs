@@ -1,6 +1,7 @@
 //! Fills cells: one module per kind of column. Each computes a value from the values that its column may
 //! read, with or without a call to a model. The gate decides when a call is made.
 
+pub mod batch;
 pub mod embedding;
 pub mod expression;
 mod json_in_text;
@@ -29,6 +30,7 @@ use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
 use crate::app::template::{Condition, TemplateId, TemplateValue, Templates};
 
+use batch::{Lead, Member};
 use embedding::EmbeddingFill;
 use expression::ExpressionFill;
 use judge::JudgeFill;
@@ -159,7 +161,7 @@ impl FillContext<'_> {
 }
 
 /// The reason why a task has no value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum FillError {
     /// The outcome of the task, and the error message.
     Outcome(TaskOutcome, String),
@@ -197,6 +199,8 @@ pub struct ModelCalls<'a> {
     is_repeated: bool,
     /// What is kept of the calls, if the job keeps it.
     kept: Option<&'a Mutex<CallLine>>,
+    /// The batch whose lead makes the call for this task, too.
+    batch: Option<&'a Member>,
 }
 
 impl<'a> ModelCalls<'a> {
@@ -204,13 +208,19 @@ impl<'a> ModelCalls<'a> {
     /// waits.
     #[must_use]
     pub fn new(caller: Option<&'a Caller>, task: &Task) -> Self {
-        Self { caller, token: task.token, is_repeated: task.attempt > 1, kept: None }
+        Self { caller, token: task.token, is_repeated: task.attempt > 1, kept: None, batch: None }
     }
 
     /// Keeps the calls in `kept`.
     #[must_use]
     pub fn keeping(self, kept: Option<&'a Mutex<CallLine>>) -> Self {
         Self { kept, ..self }
+    }
+
+    /// Lets the lead of `batch` make the call.
+    #[must_use]
+    pub fn in_batch(self, batch: Option<&'a Member>) -> Self {
+        Self { batch, ..self }
     }
 
     /// Keeps a call of the model at the place `at`.
@@ -301,6 +311,14 @@ impl Fill {
             Self::OfAnswer { .. } => Ok(Value::Null),
         };
         value.map(Filled::from)
+    }
+
+    /// Makes the calls for a batch of cells of `column`, and replies to its members.
+    pub async fn fill_batch(&self, column: &str, lead: &Lead, calls: ModelCalls<'_>) {
+        // No other column is batched.
+        if let Self::Embedding(fill) = self {
+            fill.fill_batch(column, lead, calls).await;
+        }
     }
 }
 

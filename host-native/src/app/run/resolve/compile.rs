@@ -146,6 +146,7 @@ impl Compiler<'_> {
                 model: call.model,
                 input: self.template("input", &call.input),
                 dimensions: call.dimensions,
+                batch_size: call.batch_size,
             }),
             ColumnKind::Sampler(spec) => {
                 for law in spec.laws() {

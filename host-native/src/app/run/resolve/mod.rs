@@ -21,6 +21,7 @@ use crate::app::data::Dataset;
 use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::{Layout, RowFormat};
 use crate::app::run::columns::Fill;
+use crate::app::run::request::Partition;
 use crate::app::template::shape::Shape;
 use crate::app::template::{Condition, TemplateId, Templates};
 
@@ -202,15 +203,25 @@ impl ResolvedPipeline {
         })
     }
 
-    /// Selects the rows in `rows`, and of these the first `limit`.
+    /// Selects the rows in `rows` that are in `partition`, and of these the first `limit`.
     ///
     /// # Errors
     /// If no row is selected.
-    pub fn select_rows(&mut self, rows: Option<Range<u64>>, limit: Option<u64>) -> Result<(), String> {
-        let rows = rows.unwrap_or(0..u64::MAX);
-        let end = rows.end.min(self.dataset.rows()).min(rows.start.saturating_add(limit.unwrap_or(u64::MAX)));
+    pub fn select_rows(
+        &mut self,
+        rows: Option<Range<u64>>,
+        partition: Option<Partition>,
+        limit: Option<u64>,
+    ) -> Result<(), String> {
+        let (rows, all) = (rows.unwrap_or(0..u64::MAX), self.dataset.rows());
+        let part = partition.map_or(0..all, |partition| partition.of(all));
+        let rows = rows.start.max(part.start)..rows.end.min(part.end);
+        let end = rows.end.min(rows.start.saturating_add(limit.unwrap_or(u64::MAX)));
         if rows.start >= end {
-            return Err(format!("there are no such rows: the dataset has {}, counted from 0", self.dataset.rows()));
+            let which = partition.map_or_else(String::new, |partition| {
+                format!("; the partition {partition} is the rows {}..{}", part.start, part.end)
+            });
+            return Err(format!("there are no such rows: the dataset has {all}, counted from 0{which}"));
         }
         self.rows = rows.start..end;
         self.dataset.skip_rows(0..rows.start);
