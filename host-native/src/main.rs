@@ -138,6 +138,7 @@ fn request(args: RunArgs) -> RunRequest {
         report,
         export,
         metrics,
+        share,
         ..
     } = args;
     let retry_dropped = args.retry_dropped.map(|reasons| reasons.map_or_else(Vec::new, |Reasons(reasons)| reasons));
@@ -157,6 +158,7 @@ fn request(args: RunArgs) -> RunRequest {
         max_cost,
         report,
         metrics,
+        share,
         export,
     }
 }

@@ -14,25 +14,48 @@ use crate::time::{Duration, Instant};
 /// One clone is the [limit algorithm](LimitAlgorithm) of the shared resource, and the host drives the member
 /// through another. After a command of the host that can change the limit, such as [`Member::on_decision`],
 /// the host calls [`refresh_limit`](crate::request::RequestAdmission::refresh_limit), outside the lock.
-pub struct MemberHandle<L: RawMutex>(Arc<Mutex<L, Member>>);
+///
+/// A lease must lapse while a machine is suspended, and the clocks of most hosts stop then. So the clock of the
+/// member is that of the host plus the time for which the machine was suspended. The handle converts the
+/// instants of request admission; the host converts its own with [`MemberHandle::to_member`] and
+/// [`MemberHandle::to_host`].
+pub struct MemberHandle<L: RawMutex> {
+    member: Arc<Mutex<L, Member>>,
+    suspended: fn() -> Duration,
+}
 
 impl<L: RawMutex> MemberHandle<L> {
     /// Creates a handle to `member`.
+    ///
+    /// `suspended` returns for how long the machine was suspended so far, as far as the clock of the host does
+    /// not count it. It must not fall.
     #[must_use]
-    pub fn new(member: Member) -> Self {
-        Self(Arc::new(Mutex::new(member)))
+    pub fn new(member: Member, suspended: fn() -> Duration) -> Self {
+        Self { member: Arc::new(Mutex::new(member)), suspended }
     }
 
     /// Runs one command on the member, under the lock. `command` must be short, and must not use a handle or
     /// a gate: the gate locks the member as well.
     pub fn with<R>(&self, command: impl FnOnce(&mut Member) -> R) -> R {
-        command(&mut self.0.lock())
+        command(&mut self.member.lock())
+    }
+
+    /// Converts an instant of the host to one of the member.
+    #[must_use]
+    pub fn to_member(&self, at: Instant) -> Instant {
+        at + (self.suspended)()
+    }
+
+    /// Converts an instant of the member to one of the host.
+    #[must_use]
+    pub fn to_host(&self, at: Instant) -> Instant {
+        Instant::from_nanos(at.as_nanos().saturating_sub((self.suspended)().as_nanos()))
     }
 }
 
 impl<L: RawMutex> Clone for MemberHandle<L> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { member: Arc::clone(&self.member), suspended: self.suspended }
     }
 }
 
@@ -44,46 +67,46 @@ impl<L: RawMutex> fmt::Debug for MemberHandle<L> {
 
 impl<L: RawMutex + Send + Sync> LimitAlgorithm for MemberHandle<L> {
     fn limit(&self, now: Instant) -> u32 {
-        self.0.lock().limit(now)
+        self.member.lock().limit(self.to_member(now))
     }
 
     fn next_change(&self, now: Instant) -> Option<Instant> {
-        self.0.lock().next_change(now)
+        self.member.lock().next_change(self.to_member(now)).map(|at| self.to_host(at))
     }
 
     fn on_attempt(&mut self, now: Instant, in_flight: u32) {
-        self.0.lock().on_attempt(now, in_flight);
+        self.member.lock().on_attempt(self.to_member(now), in_flight);
     }
 
     fn on_time(&mut self, now: Instant) {
-        self.0.lock().on_time(now);
+        self.member.lock().on_time(self.to_member(now));
     }
 
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
-        self.0.lock().on_grant(now, grant, in_flight);
+        self.member.lock().on_grant(self.to_member(now), grant, in_flight);
     }
 
     fn on_outcome(&mut self, now: Instant, call: &CallReport) {
-        self.0.lock().on_outcome(now, call);
+        self.member.lock().on_outcome(self.to_member(now), call);
     }
 
     fn pause(&self, now: Instant, call: &CallReport) -> Option<Duration> {
-        self.0.lock().pause(now, call)
+        self.member.lock().pause(self.to_member(now), call)
     }
 
     fn on_pause(&mut self, now: Instant, until: Instant) {
-        self.0.lock().on_pause(now, until);
+        self.member.lock().on_pause(self.to_member(now), self.to_member(until));
     }
 
     fn opens_at(&self, now: Instant) -> Option<Instant> {
-        self.0.lock().opens_at(now)
+        self.member.lock().opens_at(self.to_member(now)).map(|at| self.to_host(at))
     }
 
     fn may_send(&self, now: Instant) -> bool {
-        self.0.lock().may_send(now)
+        self.member.lock().may_send(self.to_member(now))
     }
 
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {
-        self.0.lock().set_max(now, max, lifts);
+        self.member.lock().set_max(self.to_member(now), max, lifts);
     }
 }

@@ -54,8 +54,14 @@ impl<S: Store> Driver<S> {
         }
     }
 
+    /// Returns the instant by the clock of the member, which the leader uses, too.
     fn now(&self) -> Instant {
-        self.gate.host().now()
+        self.member.to_member(self.gate.host().now())
+    }
+
+    /// Sleeps until an instant by the clock of the member.
+    async fn sleep_until(&self, at: Instant) {
+        self.gate.host().sleep_until(self.member.to_host(at)).await;
     }
 
     /// Records the error of a step, for people. The next beat tries again.
@@ -94,7 +100,7 @@ impl<S: Store> Driver<S> {
             }
             let next = self.member.with(|member| member.poll_timeout()).unwrap_or(Instant::MAX);
             tokio::select! {
-                () = self.gate.host().sleep_until(next) => {}
+                () = self.sleep_until(next) => {}
                 _ = leaves.wait_for(|leaves| *leaves), if !is_leaving => {
                     is_leaving = true;
                     let now = self.now();
@@ -140,7 +146,7 @@ impl<S: Store> Driver<S> {
                 let at = leader.poll_timeout().filter(|_| is_leader).unwrap_or(Instant::MAX);
                 tokio::select! {
                     lead = leads.recv() => break lead,
-                    () = self.gate.host().sleep_until(at) => leader.handle_timeout(self.now()),
+                    () = self.sleep_until(at) => leader.handle_timeout(self.now()),
                 }
             };
         }

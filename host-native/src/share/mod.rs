@@ -36,6 +36,7 @@
 mod driver;
 mod redis_store;
 mod store;
+mod suspend;
 #[cfg(test)]
 mod tests;
 
@@ -62,6 +63,7 @@ use crate::host::TokioHost;
 use driver::{Driver, LeaderSettings};
 use redis_store::{Connection, RedisStore};
 use store::Store;
+use suspend::suspended;
 
 /// The most bytes of a [name](ShareSettings::name).
 const MAX_NAME_BYTES: usize = 64;
@@ -159,8 +161,9 @@ impl fmt::Display for ShareStatus {
         match age {
             None => f.write_str("waits for its first share")?,
             Some(_) if has_lease => {
-                let leader = if is_leader { "this process leads" } else { "another process leads" };
-                write!(f, "{share} of {limit} slots, {members} members, {leader}")?;
+                let processes = if members == 1 { "process" } else { "processes" };
+                let leader = if is_leader { "this one leads" } else { "another one leads" };
+                write!(f, "{share} of {limit} slots, {members} {processes}, {leader}")?;
             }
             Some(age) => {
                 let age = Duration::from(age).as_secs();
@@ -201,7 +204,7 @@ impl Drop for SharedLimit {
 
 impl SharedLimit {
     fn status(&self) -> ShareStatus {
-        let now = self.host.now();
+        let now = self.member.to_member(self.host.now());
         let member = self.member.with(|member| member.state(now));
         let (limit, algorithm) = (Arc::clone(&self.name), self.algorithm);
         ShareStatus { limit, algorithm, member, error: self.error.lock().clone() }
@@ -332,8 +335,9 @@ fn share_limit(
             Some(algorithm) => algorithm,
             None => Box::new(Aimd::new(settings.aimd.clone(), cap)?),
         };
-        let member = Member::new(now, MemberId(random_number()), settings.share, own, random_number())?;
-        let member = MemberHandle::new(member);
+        let start = now + suspended();
+        let member = Member::new(start, MemberId(random_number()), settings.share, own, random_number())?;
+        let member = MemberHandle::new(member, suspended);
         machine.reconfigure(now, resource, local)?;
         machine.set_algorithm(now, resource, Box::new(member.clone()))?;
         Ok(member)

@@ -275,7 +275,7 @@ async fn two_processes_divide_one_limit_and_a_call_waits_for_the_first_share() {
     assert_eq!([states[0].is_leader, states[1].is_leader], [true, false]);
     assert_eq!(
         first.shared.status().to_string(),
-        format!("{} of 8 slots, 2 members, this process leads", states[0].share)
+        format!("{} of 8 slots, 2 processes, this one leads", states[0].share)
     );
 }
 

@@ -35,6 +35,8 @@ mod record;
 mod resume;
 mod retried;
 mod runs;
+#[cfg(unix)]
+mod sharing;
 mod simulator;
 mod support;
 mod timeline;
