@@ -23,10 +23,10 @@ struct TestStore {
 
 impl TestStore {
     fn step<T>(&self, step: impl FnOnce(&mut MemoryStore) -> T) -> Result<T, StoreError> {
-        match self.is_unreachable.load(Ordering::Relaxed) {
-            true => Err(StoreError::Failed("it is unreachable".to_string())),
-            false => Ok(step(&mut self.store.lock())),
+        if self.is_unreachable.load(Ordering::Relaxed) {
+            return Err(StoreError::Failed("it is unreachable".to_string()));
         }
+        Ok(step(&mut self.store.lock()))
     }
 
     fn set_unreachable(&self, is_unreachable: bool) {

@@ -305,7 +305,7 @@ fn request_admission_starts_calls_within_the_share() {
     assert!(handle.with(|member| member.on_decision(at(50), &decision)));
     admission.refresh_limit(at(50), resource).expect("known");
     assert!(matches!(admission.poll_effect(), Some(RequestEffect::Granted { .. })), "the waiter is served");
-    admission.try_acquire(at(60), &request).expect("its share is 2");
+    let _second = admission.try_acquire(at(60), &request).expect("its share is 2");
     assert!(admission.try_acquire(at(60), &request).is_err());
     let state = handle.with(|member| member.state(at(60)));
     assert_eq!((state.members, state.limit, state.share, state.room), (1, 2, 2, 2));

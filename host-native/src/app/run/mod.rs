@@ -127,17 +127,8 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         "{name}: {rows_to_make}, {count} columns to fill, output in {}",
         request.out.display()
     ));
-    if let Some(share) = models.share() {
-        screen.print_message(&share.to_string());
-    }
-    if let Some(metrics) = &metrics {
-        screen.print_message(&format!("metrics at http://{}/metrics", metrics.address()));
-    }
     let earlier = output.earlier();
-    if earlier != EarlierOutput::default() {
-        let EarlierOutput { rows_out, rows_dropped, .. } = earlier;
-        screen.print_message(&format!("resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped"));
-    }
+    print_setup(screen, &models, metrics.as_ref(), earlier);
 
     let is_whole_example = request.pipeline.is_none() && earlier == EarlierOutput::default();
     let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
@@ -180,6 +171,25 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         summary.stopped.get_or_insert_with(|| error.to_string());
     }
     Ok(summary)
+}
+
+/// Prints with whom limits are shared, where the metrics are, and what earlier runs have done.
+fn print_setup(
+    screen: &mut ProgressReporter,
+    models: &Models,
+    metrics: Option<&MetricsServer>,
+    earlier: EarlierOutput,
+) {
+    if let Some(share) = models.share() {
+        screen.print_message(&share.to_string());
+    }
+    if let Some(metrics) = metrics {
+        screen.print_message(&format!("metrics at http://{}/metrics", metrics.address()));
+    }
+    if earlier != EarlierOutput::default() {
+        let EarlierOutput { rows_out, rows_dropped, .. } = earlier;
+        screen.print_message(&format!("resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped"));
+    }
 }
 
 /// Connects to the store of shared limits, if the file or the command line shares limits.
