@@ -34,6 +34,8 @@ impl ProxyProcess {
         let first = line();
         let address = first.strip_prefix("listening on ").and_then(|rest| rest.strip_suffix("/v1")).expect(&first);
         let (address, sharing) = (address.to_string(), line());
+        // An error means that another test has installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
         Self { child, address, sharing, http }
     }
