@@ -52,6 +52,8 @@ pub use call::{Call, ResourceKey};
 pub use limits::{Limits, default_limit};
 
 use crate::host::TokioHost;
+#[cfg(feature = "share")]
+use crate::share::{Share, ShareStatus};
 
 /// The right to make one call through a [`RequestGate`]: the core's permit, on tokio.
 ///
@@ -91,6 +93,8 @@ struct Registry {
     resources: HashMap<ResourceKey, ResourceId>,
     /// The tenants that have a group of their own. Bounded, because the number of groups is.
     tenants: HashMap<Arc<str>, GroupId>,
+    #[cfg(feature = "share")]
+    share: Option<Arc<Share>>,
     /// The limits of unregistered models, and how many more of them may be registered.
     unregistered: Option<(Limits, usize)>,
 }
@@ -163,6 +167,10 @@ impl RequestGate {
             machine.set_budgets(now, resource, &limits.budgets)?;
             Ok(resource)
         })?;
+        #[cfg(feature = "share")]
+        if let Some(share) = &registry.share {
+            share.join(&self.gate, resource, &key.to_string(), limits.algorithm, &limits.aimd)?;
+        }
         registry.resources.insert(key.clone(), resource);
         Ok(resource)
     }
@@ -192,6 +200,31 @@ impl RequestGate {
     }
 }
 
+/// Limits that several processes share.
+#[cfg(feature = "share")]
+impl RequestGate {
+    /// Shares the limit of each model that is registered from now on with other processes. Replaces a share
+    /// that was set before, for later models. See [`share`](crate::share).
+    pub fn share(&self, share: Share) {
+        self.registry.write().share = Some(Arc::new(share));
+    }
+
+    /// Returns the state of the shared limit of a model, or `None` if its limit is not shared.
+    #[must_use]
+    pub fn share_status(&self, key: &ResourceKey) -> Option<ShareStatus> {
+        self.registry.read().share.as_ref()?.status_of(&key.to_string())
+    }
+
+    /// Leaves the shared limits, if there are any: no more calls start, and the other processes get the
+    /// shares of this one at once. Call it when the calls have ended. It takes at most two seconds.
+    pub async fn leave_share(&self) {
+        let share = self.registry.read().share.clone();
+        if let Some(share) = share {
+            share.leave().await;
+        }
+    }
+}
+
 /// Admission.
 impl RequestGate {
     /// Waits until `call` may start, and returns its permit.
@@ -205,7 +238,23 @@ impl RequestGate {
     /// or the gate is shut down. See [`DenialReason`].
     pub async fn acquire(&self, call: &Call) -> Result<CallPermit, Denial> {
         let request = self.request(call)?;
-        self.gate.acquire_owned(request).await
+        loop {
+            let permit = self.gate.acquire_owned(request).await?;
+            // The lease of a shared limit can lapse before a waiter is woken.
+            if !self.has_share() || permit.may_send() {
+                return Ok(permit);
+            }
+        }
+    }
+
+    #[cfg(feature = "share")]
+    pub(crate) fn has_share(&self) -> bool {
+        self.registry.read().share.is_some()
+    }
+
+    #[cfg(not(feature = "share"))]
+    pub(crate) fn has_share(&self) -> bool {
+        false
     }
 
     /// Returns a permit if `call` may start now. Never overtakes a waiting call to the same provider and

@@ -43,6 +43,14 @@ impl TokioHost {
     }
 }
 
+#[cfg(feature = "share")]
+impl TokioHost {
+    /// Spawns a task on the runtime of the host, also from outside of it.
+    pub(crate) fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+        self.runtime.spawn(task)
+    }
+}
+
 impl Clock for TokioHost {
     fn now(&self) -> Instant {
         let elapsed = tokio::time::Instant::now().saturating_duration_since(self.origin);

@@ -40,6 +40,7 @@
 //! | `middleware::tower::AdmissionLayer` | admits the requests of a `tower` service |
 //! | `middleware::reqwest::AdmissionMiddleware` | admits the requests of a `reqwest` client |
 //! | [`http::PermitBody`] | a response body that holds the permit of its call until it ends |
+//! | `share::Share` | shares the limits of a gate with other processes, over Redis |
 //! | [`pipeline::PipelineRunner`] | runs a pipeline of closures, one per column |
 //! | [`blocking::AcquireBlocking`] | acquires permits on plain threads |
 //! | [`host::TokioHost`] | the host of the core's [gate](tidegate_core::gate) and [driver](tidegate_core::driver) |
@@ -59,6 +60,7 @@
 //! | `parquet` | yes | Parquet files as datasets and as output; implies `cli` |
 //! | `tower` | | `middleware::tower`: admission as a `tower` layer |
 //! | `reqwest-middleware` | | `middleware::reqwest`: admission for `reqwest` clients; implies `tower` |
+//! | `share` | by `cli` | `share`: one limit for several processes, over Redis |
 //! | `metrics` | | `observe::metrics`: events as metrics |
 //! | `tracing` | | `observe::tracing`: events as spans |
 //! | `opentelemetry` | | dependencies of the example `opentelemetry`; implies `tracing` |
@@ -85,6 +87,11 @@ pub mod observe;
 #[path = "../tests/integration/support/patience.rs"]
 mod patience;
 pub mod pipeline;
+#[cfg(all(test, feature = "share"))]
+#[path = "../tests/integration/support/redis_server.rs"]
+mod redis_server;
+#[cfg(feature = "share")]
+pub mod share;
 
 /// Runs the examples of the README as doc tests.
 #[cfg(doctest)]

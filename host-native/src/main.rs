@@ -139,6 +139,7 @@ fn request(args: RunArgs) -> RunRequest {
         report,
         export,
         metrics,
+        share,
         ..
     } = args;
     let retry_dropped = args.retry_dropped.map(|reasons| reasons.map_or_else(Vec::new, |Reasons(reasons)| reasons));
@@ -159,6 +160,7 @@ fn request(args: RunArgs) -> RunRequest {
         max_cost,
         report,
         metrics,
+        share,
         export,
     }
 }

@@ -36,6 +36,11 @@ impl ServiceRecord {
     pub(crate) fn direct(group: GroupId) -> Self {
         Self { group: group.0, share_of_others: 0.0 }
     }
+
+    /// Returns the index of the group, or `None` for a turn of no group.
+    pub(crate) fn group_index(self) -> Option<usize> {
+        (self.group != u32::MAX).then_some(self.group as usize)
+    }
 }
 
 /// Refunds.

@@ -1,6 +1,6 @@
 //! Read access to the state of a queue.
 
-use super::{Candidate, ClassId, FairQueue, GroupId};
+use super::{Candidate, ClassId, FairQueue, FifoId, GroupId};
 
 /// Statistics, which are kept up to date and read without copying.
 impl FairQueue {
@@ -32,6 +32,12 @@ impl FairQueue {
     #[must_use]
     pub fn group_len(&self, group: GroupId) -> usize {
         self.groups[group.index()].len as usize
+    }
+
+    /// Returns the number of items queued in a FIFO.
+    #[must_use]
+    pub fn fifo_len(&self, fifo: FifoId) -> u32 {
+        self.fifos[fifo.0 as usize].len
     }
 
     /// Returns the number of items queued in a group, by class.

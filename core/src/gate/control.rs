@@ -92,6 +92,11 @@ impl GateControl<'_> {
         self.0.set_algorithm(now, resource, algorithm)
     }
 
+    /// Handles a change of a custom limit algorithm. See [`RequestAdmission::refresh_limit`].
+    pub fn refresh_limit(&mut self, now: Instant, resource: ResourceId) -> Result<(), ConfigError> {
+        self.0.refresh_limit(now, resource)
+    }
+
     /// Sets the budgets of a resource. See [`RequestAdmission::set_budgets`].
     pub fn set_budgets(
         &mut self,

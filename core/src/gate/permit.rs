@@ -7,6 +7,7 @@ use crate::budget::Correction;
 use crate::lease::LeaseId;
 use crate::request::{AfterCall, Completion, Outcome, RequestLease, ResourceId};
 use crate::runtime::Host;
+use crate::time::Clock as _;
 
 /// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. It determines whether a permit is borrowed or
 /// owned.
@@ -82,6 +83,18 @@ impl<G: GateRef> PermitOf<G> {
     #[expect(clippy::missing_panics_doc, reason = "only `finish` and `drop` take the lease")]
     pub fn lease(&self) -> LeaseId {
         self.lease.as_ref().expect("a permit has its lease until it is finished").id()
+    }
+
+    /// Returns whether the call may be sent now.
+    ///
+    /// It is `false` only if the limit is a [share](crate::share) whose lease has lapsed since the grant, for
+    /// example because the process was suspended. Drop the permit then, and acquire another. Call it just
+    /// before the first byte of the call.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        let gate = self.gate.gate();
+        let now = gate.shared.host.now();
+        gate.shared.read(|state| state.machine.may_send(now, self.resource()))
     }
 
     /// Applies the rate limits that an answer states, as in

@@ -216,8 +216,8 @@ impl Controller {
         self.refresh(now);
     }
 
-    /// Updates the cached results of the algorithm after an input.
-    fn refresh(&mut self, now: Instant) {
+    /// Updates the cached results of the algorithm after an input, or after a change of the algorithm itself.
+    pub(crate) fn refresh(&mut self, now: Instant) {
         let uses_time = self.algorithm.uses_time();
         if uses_time && !self.uses_time {
             // The start of the calls in flight is known only if events are enabled, and events must not
@@ -315,6 +315,11 @@ impl Controller {
     /// `now`: fewer calls are in flight than the limit allows.
     pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
         if self.in_flight < self.limit(now) { self.opens_at(now) } else { None }
+    }
+
+    /// Returns whether the algorithm allows that a granted call is sent at `now`.
+    pub(crate) fn may_send(&self, now: Instant) -> bool {
+        self.algorithm.may_send(now)
     }
 
     /// Returns the instant before which the algorithm allows no call, if it is after `now`.

@@ -142,6 +142,14 @@ pub trait LimitAlgorithm: Send {
         None
     }
 
+    /// Returns whether a call that was granted may be sent now.
+    ///
+    /// It is `false` only for a limit that can lapse between the grant and the first byte of the call, such
+    /// as a leased [share](crate::share). The default is `true`.
+    fn may_send(&self, _now: Instant) -> bool {
+        true
+    }
+
     /// Sets the maximum of the limit to `max` from now on. If `lifts` is true, a limit that equals its old
     /// maximum and was never cut may rise to the new one.
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool);

@@ -31,6 +31,27 @@ pub enum MemberEffect {
     TakeLead(TakeLead),
 }
 
+/// The state of a member at one instant, to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct MemberState {
+    /// The number of members in the adopted decision, or 0 if there is none.
+    pub members: u32,
+    /// The limit over all members in this decision, or 0.
+    pub limit: u32,
+    /// The share of the member in this decision, or 0.
+    pub share: u32,
+    /// How many calls the member may have in flight now: see [`Member::room`].
+    pub room: u32,
+    /// Whether the lease is valid. If not, the share does not apply.
+    pub has_lease: bool,
+    /// Whether the process of the member is the leader, as far as it knows.
+    pub is_leader: bool,
+    /// The time since the member adopted a decision. `None` if it has adopted none.
+    pub age: Option<Duration>,
+}
+
 /// One process that shares a limit. See the [module documentation](super).
 ///
 /// As a [`LimitAlgorithm`], it is the limit of the process: [`Member::room`].
@@ -52,6 +73,11 @@ pub struct Member {
     /// The lease has lapsed from this instant on.
     lease_until: Instant,
     paused_until: Instant,
+    /// The limit and the number of members in that decision.
+    limit: u32,
+    members: u32,
+    /// When it was adopted. `None` if no decision was.
+    adopted: Option<Instant>,
     /// The equal part of the limit in that decision, for [`OnLoss::Share`].
     part: u32,
     /// From this instant on, the others count as lost, and [`OnLoss`] applies.
@@ -84,6 +110,8 @@ pub struct Member {
     term: Term,
     /// The term of the latest request for the lead, unless it has succeeded.
     requested: Option<Term>,
+    /// The latest term of this process as the leader.
+    led: Option<Term>,
     /// When the member takes the lead, unless it reads a new decision before.
     takes_lead_at: Instant,
     effects: VecDeque<MemberEffect>,
@@ -116,6 +144,9 @@ impl Member {
             share: 0,
             lease_until: Instant::ZERO,
             paused_until: Instant::ZERO,
+            limit: 0,
+            members: 0,
+            adopted: None,
             part: 0,
             lost_at: now + config.ttl,
             seq: 0,
@@ -132,6 +163,7 @@ impl Member {
             newest: (Term::default(), 0),
             term: Term::default(),
             requested: None,
+            led: None,
             // The first process takes the lead at once. Any other gets the present term as the answer.
             takes_lead_at: now,
             effects: VecDeque::new(),
@@ -175,6 +207,9 @@ impl Member {
         self.beat = beat.max(self.config.fast_beat).min(self.config.beat);
         self.next_beat = self.next_beat.min(now + self.beat);
         self.part = equal_part(decision, self.id);
+        self.limit = decision.limit;
+        self.members = u32::try_from(decision.shares.len()).unwrap_or(u32::MAX);
+        self.adopted = Some(now);
         let given = decision.shares.get(&self.id);
         self.share = given.map_or(0, |given| given.share);
         // A report that is not in `sent` is too old for a lease.
@@ -194,7 +229,11 @@ impl Member {
     /// [`Coordinator`](super::Coordinator).
     pub fn on_lead(&mut self, term: Term) -> bool {
         self.term = term;
-        self.requested.take_if(|requested| *requested == term).is_some()
+        let is_leader = self.requested.take_if(|requested| *requested == term).is_some();
+        if is_leader {
+            self.led = Some(term);
+        }
+        is_leader
     }
 
     /// Sets the demand: for each group, the calls in flight or waiting. `groups` contains each group at most
@@ -268,6 +307,21 @@ impl Member {
                 OnLoss::Stop => 0,
                 OnLoss::Alone => self.own.limit(now).min(self.max),
             }
+        }
+    }
+
+    /// Returns the state at `now`, to show.
+    #[must_use]
+    pub fn state(&self, now: Instant) -> MemberState {
+        let now = self.time.peek(now);
+        MemberState {
+            members: self.members,
+            limit: self.limit,
+            share: self.share,
+            room: self.room(now),
+            has_lease: now < self.lease_until,
+            is_leader: self.led == Some(self.term),
+            age: self.adopted.map(|adopted| now - adopted),
         }
     }
 
@@ -392,6 +446,10 @@ impl LimitAlgorithm for Member {
         }
         let own = if now < self.lease_until { None } else { self.own.opens_at(now) };
         own.max(Some(self.paused_until)).filter(|at| *at > now)
+    }
+
+    fn may_send(&self, now: Instant) -> bool {
+        Self::may_send(self, now)
     }
 
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {

@@ -3,8 +3,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
+use core::hash::Hasher as _;
 
 use crate::call::Outcome;
+use crate::portable_hasher::PortableHasher;
 
 /// The highest version and report number. A message with a higher one is damaged and ignored, so that it
 /// cannot exhaust the numbers.
@@ -48,6 +50,22 @@ pub struct Group {
     pub weight: u32,
     /// Its calls in flight or waiting.
     pub wanted: u32,
+}
+
+impl Group {
+    /// Creates the demand of the group with this name.
+    ///
+    /// `weight` is that of a fairness group: above zero, at most 2^20. It is kept with a precision of 2^-10,
+    /// and is at least that.
+    #[must_use]
+    pub fn new(name: &str, weight: f64, wanted: u32) -> Self {
+        let mut hasher = PortableHasher::default();
+        hasher.write(name.as_bytes());
+        // At most 2^53, so that every JSON reader keeps it exactly. 0 is not the number of a name.
+        let group = (hasher.finish() >> 11).max(1);
+        let weight = (weight * 1_024.0) as u32;
+        Self { group, weight: weight.max(1), wanted }
+    }
 }
 
 /// A call that has ended.

@@ -1,7 +1,7 @@
 //! Many machines, one provider: several processes that share one limit.
 //!
 //! Each process drives a [`Member`]. One of them also drives a [`Coordinator`], the leader. They exchange
-//! messages through a [`Store`], which every process can reach. The leader owns the one limit and divides it
+//! messages through a *store*, which every process can reach. The leader owns the one limit and divides it
 //! into *shares*. A member starts calls within its share and needs no round trip for a call.
 //!
 //! ```text
@@ -125,17 +125,17 @@
 //! Both machines are driven as all others: give one command, drain `poll_effect`, arm one timer for
 //! `poll_timeout`. A failed store call is ignored: the next beat tries again.
 //!
-//! The member is the [limit algorithm](crate::limit::LimitAlgorithm) of the shared resource in its process:
-//! request admission calls it for each call. The host also calls [`Member::set_demand`] when the demand
-//! changes.
+//! The member is the [limit algorithm](crate::limit::LimitAlgorithm) of the shared resource in its process,
+//! through a [`MemberHandle`]: request admission calls it for each call. Before each beat, the host also
+//! passes [`RequestAdmission::demand`](crate::request::RequestAdmission::demand) to [`Member::set_demand`].
 //!
 //! | effect | what the host does |
 //! | --- | --- |
-//! | [`MemberEffect::Report`] | [`Store::report`] |
-//! | [`MemberEffect::ReadDecision`] | [`Store::decisions_since`], then [`Member::on_decision`] |
-//! | [`MemberEffect::TakeLead`] | [`Store::take_lead`], then [`Member::on_lead`], which may return `true` |
-//! | [`CoordinatorEffect::ReadReports`] | [`Store::reports_since`], then [`Coordinator::on_reports`] |
-//! | [`CoordinatorEffect::Decide`] | [`Store::decide`], then [`Coordinator::on_decided`] |
+//! | [`MemberEffect::Report`] | [`MemoryStore::report`] |
+//! | [`MemberEffect::ReadDecision`] | [`MemoryStore::decisions_since`], then [`Member::on_decision`] |
+//! | [`MemberEffect::TakeLead`] | [`MemoryStore::take_lead`], then [`Member::on_lead`], which may return `true` |
+//! | [`CoordinatorEffect::ReadReports`] | [`MemoryStore::reports_since`], then [`Coordinator::on_reports`] |
+//! | [`CoordinatorEffect::Decide`] | [`MemoryStore::decide`], then [`Coordinator::on_decided`] |
 //!
 //! If [`Member::on_lead`] returns `true`, the host creates a [`Coordinator`] with [`Coordinator::take_over`].
 //! If [`Coordinator::on_decided`] returns `false`, it drops the coordinator.
@@ -149,11 +149,13 @@
 //! | `message` | the messages, and what the store keeps |
 //! | `store` | the store: what each of its five steps does |
 //! | `member`, `coordinator` | the two machines |
+//! | `handle` | a member under a lock |
 //! | `fairness` | the division of a limit |
 
 mod config;
 mod coordinator;
 mod fairness;
+mod handle;
 mod member;
 mod message;
 mod store;
@@ -162,9 +164,10 @@ mod tests;
 
 pub use config::{OnLoss, ShareConfig};
 pub use coordinator::{Coordinator, CoordinatorEffect};
-pub use member::{Member, MemberEffect};
+pub use handle::MemberHandle;
+pub use member::{Member, MemberEffect, MemberState};
 pub use message::{
     Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MemberId, MemberReport, MemberShare, Snapshot,
     TakeLead, Term,
 };
-pub use store::{MemoryStore, Reports, Store};
+pub use store::{MemoryStore, Reports};

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::message::{Decide, Decided, Decision, Lead, MemberId, MemberReport, Snapshot, TakeLead, Term};
 
-/// The reports that [`Store::reports_since`] returns.
+/// The reports that [`MemoryStore::reports_since`] returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
     /// The newest report of each member that wrote one after the position `since`, in any order.
@@ -16,39 +16,13 @@ pub struct Reports {
     pub next: u64,
 }
 
-/// What every process can reach: it keeps the newest report of each member, the newest decision, the present
-/// term and a snapshot.
+/// A store in memory: the reference of what a store does. A clone is a copy of its state, as of a backup.
 ///
-/// Each method is one atomic step. A step whose answer is lost may have run; repeating it is harmless. The
-/// methods return no errors, because a failed step is ignored and the next beat tries again. The machines
-/// call no method, so a host with a store over a network can do the same steps in its own way, also
-/// asynchronously.
-pub trait Store {
-    /// Keeps `report`, unless the store has this or a newer one of the same member. [`Store::decide`] drops
-    /// the reports of members that are gone.
-    fn report(&mut self, report: MemberReport);
-
-    /// Returns the reports written since the position `since`, which is 0 at first. A store that has lost
-    /// writes returns all its reports.
-    fn reports_since(&mut self, since: u64) -> Reports;
-
-    /// Keeps the decision and its snapshot if its term is the present one and its version is higher than that
-    /// of the newest decision. A store without a term takes that of the decision. Returns the present term.
-    ///
-    /// If the decision is kept, drops the reports of members that the snapshot does not contain, up to the
-    /// position `read`: the leader has processed those, and has dropped the members.
-    fn decide(&mut self, decide: Decide, read: u64) -> Decided;
-
-    /// Replaces the present term if it is the expected one, or if there is none. Returns the present term and
-    /// the snapshot.
-    fn take_lead(&mut self, request: TakeLead) -> Lead;
-
-    /// Returns the newest decision if its term or version differs from the given ones, which are those of the
-    /// last decision that the caller read.
-    fn decisions_since(&mut self, term: Term, version: u64) -> Option<Decision>;
-}
-
-/// A store in memory, for one process and for tests. A clone is a copy of its state, as of a backup.
+/// It keeps the newest report of each member, the newest decision, the present term and a snapshot. Each
+/// method is one atomic step. A step whose answer is lost may have run; repeating it is harmless.
+///
+/// The machines call no store, so a host with a store over a network does the same five steps in its own way,
+/// also asynchronously. A step that failed is ignored, and the next beat tries again.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     term: Option<Term>,
@@ -68,8 +42,11 @@ impl MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
-    fn report(&mut self, report: MemberReport) {
+/// The five steps.
+impl MemoryStore {
+    /// Keeps `report`, unless the store has this or a newer one of the same member. [`MemoryStore::decide`]
+    /// drops the reports of members that are gone.
+    pub fn report(&mut self, report: MemberReport) {
         let is_old = self.reports.get(&report.member).is_some_and(|(_, newest)| newest.seq >= report.seq);
         if !is_old {
             self.position += 1;
@@ -77,13 +54,21 @@ impl Store for MemoryStore {
         }
     }
 
-    fn reports_since(&mut self, since: u64) -> Reports {
+    /// Returns the reports written since the position `since`, which is 0 at first. A store that has lost
+    /// writes returns all its reports.
+    #[must_use]
+    pub fn reports_since(&self, since: u64) -> Reports {
         let since = if since > self.position { 0 } else { since };
         let newer = self.reports.values().filter(|(position, _)| *position > since);
         Reports { reports: newer.map(|(_, report)| report.clone()).collect(), next: self.position }
     }
 
-    fn decide(&mut self, decide: Decide, read: u64) -> Decided {
+    /// Keeps the decision and its snapshot if its term is the present one and its version is higher than that
+    /// of the newest decision. A store without a term takes that of the decision. Returns the present term.
+    ///
+    /// If the decision is kept, drops the reports of members that the snapshot does not contain, up to the
+    /// position `read`: the leader has processed those, and has dropped the members.
+    pub fn decide(&mut self, decide: Decide, read: u64) -> Decided {
         let Decide { decision, snapshot } = decide;
         let term = *self.term.get_or_insert(decision.term);
         let is_newer = self.decision.as_ref().is_none_or(|newest| newest.version < decision.version);
@@ -94,7 +79,9 @@ impl Store for MemoryStore {
         Decided { term }
     }
 
-    fn take_lead(&mut self, request: TakeLead) -> Lead {
+    /// Replaces the present term if it is the expected one, or if there is none. Returns the present term and
+    /// the snapshot.
+    pub fn take_lead(&mut self, request: TakeLead) -> Lead {
         let term = self.term.get_or_insert(request.expected);
         if *term == request.expected {
             *term = request.term;
@@ -102,7 +89,10 @@ impl Store for MemoryStore {
         Lead { term: *term, snapshot: self.snapshot.clone() }
     }
 
-    fn decisions_since(&mut self, term: Term, version: u64) -> Option<Decision> {
+    /// Returns the newest decision if its term or version differs from the given ones, which are those of the
+    /// last decision that the caller read.
+    #[must_use]
+    pub fn decisions_since(&self, term: Term, version: u64) -> Option<Decision> {
         self.decision.clone().filter(|newest| (newest.term, newest.version) != (term, version))
     }
 }

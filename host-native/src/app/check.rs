@@ -20,6 +20,7 @@ use crate::app::provider::key::is_variable_name;
 use crate::app::provider::probe::probe_model;
 use crate::app::provider::{CallError, Client};
 use crate::app::render::table::{row, write_table};
+use crate::app::run::connect_share;
 use crate::app::run::estimate::SAMPLE_ROWS;
 use crate::app::run::models::{Clients, called_models};
 use crate::app::run::preflight::{Preflight, format_bytes};
@@ -33,6 +34,9 @@ pub struct CheckReport {
     models: Vec<ModelCheck>,
     dataset: Option<DatasetCheck>,
     output: OutputCheck,
+    /// With which processes limits are shared, if they are and the store can be reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sharing: Option<String>,
     /// Error messages, except those of model calls.
     problems: Vec<String>,
     /// The exit code of a run with the same problems.
@@ -97,7 +101,14 @@ struct OutputCheck {
 ///
 /// If the pipeline file cannot be read. All other problems are part of the report.
 pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
-    let preflight = Preflight::run(request, &mut |line| drop(writeln!(io::stderr(), "{line}"))).await?;
+    let mut preflight = Preflight::run(request, &mut |line| drop(writeln!(io::stderr(), "{line}"))).await?;
+    let sharing = match connect_share(&preflight.file, request).await {
+        Ok(share) => share.map(|share| share.to_string()),
+        Err(error) => {
+            preflight.problems.push(error);
+            None
+        }
+    };
     let states = call_models(&preflight).await?;
     let is_failed = |state: &ModelState| matches!(state, ModelState::Failed { .. });
     let call_exit = states.iter().any(is_failed).then_some(Exit::Provider);
@@ -123,6 +134,7 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
         pipeline: preflight.name,
         dataset,
         output: OutputCheck { path: request.out.clone(), free_bytes: preflight.free_bytes },
+        sharing,
         problems: preflight.problems.iter().map(ToString::to_string).collect(),
         exit,
     })
@@ -274,6 +286,9 @@ impl fmt::Display for CheckReport {
         match self.output.free_bytes {
             Some(free) => writeln!(f, ": {} free", format_bytes(free))?,
             None => writeln!(f)?,
+        }
+        if let Some(sharing) = &self.sharing {
+            writeln!(f, "  sharing    {sharing}")?;
         }
         self.problems.iter().try_for_each(|problem| write!(f, "\n{problem}\n"))
     }

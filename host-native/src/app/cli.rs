@@ -188,6 +188,10 @@ pub struct RunArgs {
     /// Serve the progress of the run for Prometheus, at `http://ADDRESS/metrics`
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
+    /// Share the limits of the models with the other runs and proxies that use this Redis server, redis:// or
+    /// rediss:// [default: as in the file]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["record", "dry_run"])]
+    pub share: Option<String>,
     /// Write all rows of the job to one file (.jsonl, .csv or .parquet) when they are done; with --resume, also of
     /// a job that is done already
     #[arg(long, value_name = "FILE")]

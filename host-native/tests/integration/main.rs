@@ -40,6 +40,8 @@ mod resume;
 mod retried;
 mod runs;
 mod scores;
+#[cfg(unix)]
+mod sharing;
 mod simulator;
 mod support;
 mod timeline;

@@ -119,7 +119,7 @@ async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_prog
     let file = PipelineFile::parse(SourceText::new("p.toml", PIPELINE), Path::new("")).unwrap();
     let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n2,y\n", DatasetFormat::Csv).unwrap();
     let host = TokioHost::current().unwrap();
-    let models = Models::start(&file, &host, &RequestConfig::default(), None, Ledger::default()).await.unwrap();
+    let models = Models::start(&file, &host, &RequestConfig::default(), None, Ledger::default(), None).await.unwrap();
     let resolved = ResolvedPipeline::resolve(&file, dataset).unwrap();
     let manifest = Manifest {
         schema: MANIFEST_SCHEMA,

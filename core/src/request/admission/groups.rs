@@ -62,6 +62,11 @@ impl Groups {
         self.find(OVERFLOW)
     }
 
+    /// Returns the index, name and weight of every group, in order of registration.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &str, f64)> {
+        (0_u32..).zip(self.names.iter().zip(&self.weights)).map(|(index, (name, weight))| (index, name, *weight))
+    }
+
     /// Returns the index and weight of a group, or `None` if this machine did not create it.
     #[inline]
     pub(super) fn get(&self, group: GroupId) -> Option<(u32, f64)> {

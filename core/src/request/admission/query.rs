@@ -1,7 +1,11 @@
 //! The outputs of request admission: effects, events, the next timeout and its state.
 
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
 use super::{Address, RequestAdmission};
 use crate::call::Outcome;
+use crate::fair_queue::GroupId as QueueGroup;
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::{AimdConfig, LimitChoice};
 use crate::request::answer::RequestEffect;
@@ -10,6 +14,7 @@ use crate::request::keys::{ProviderModelId, Request, ResourceId};
 use crate::request::pressure::RequestPressure;
 use crate::request::provider::{Block, CallRecord, ProviderModel};
 use crate::request::snapshot::{ProviderModelSnapshot, ResourceSnapshot, ResourceStats};
+use crate::share;
 use crate::time::{Duration, Instant};
 
 /// Polling.
@@ -171,6 +176,38 @@ impl RequestAdmission {
             rate_limit_ceiling: state.rate_limit_ceiling,
             ramp: state.ramp,
         })
+    }
+
+    /// Returns whether a call of a resource that was granted may be sent at `now`. It is `false` only if its
+    /// limit is a [share](crate::share) whose lease has lapsed since the grant. O(1).
+    #[must_use]
+    pub fn may_send(&self, now: Instant, resource: ResourceId) -> bool {
+        self.entry(resource).is_none_or(|(_, entry)| entry.controller.may_send(self.time.peek(now)))
+    }
+
+    /// Returns the demand for a resource by fairness group: the calls in flight or waiting, for
+    /// [`Member::set_demand`](crate::share::Member::set_demand). A group without demand is left out.
+    ///
+    /// Requests that name no group, and health calls, count as one group. It is empty if this machine did not
+    /// create the resource. O(leases + groups).
+    #[must_use]
+    pub fn demand(&self, resource: ResourceId) -> Vec<share::Group> {
+        let Some(Address { provider, slot }) = self.find(resource) else { return Vec::new() };
+        let (owner, slot) = (&self.providers[provider as usize], slot as usize);
+        let mut in_flight: BTreeMap<Option<usize>, u32> = BTreeMap::new();
+        for held in self.shared.ledger.values().filter(|held| held.index as usize == resource.index()) {
+            *in_flight.entry(held.service.group_index()).or_default() += 1;
+        }
+        let wanted =
+            |group: QueueGroup| in_flight.get(&Some(group.index())).copied().unwrap_or(0) + owner.waiting(group, slot);
+        let own = owner.own_group(slot);
+        let health_calls = in_flight.get(&None).copied().unwrap_or(0);
+        let unnamed = share::Group::new("", 1.0, wanted(own) + health_calls);
+        let named = self.groups.iter().filter_map(|(index, name, weight)| {
+            let group = owner.known_group(index)?;
+            Some(share::Group::new(name, weight, wanted(group)))
+        });
+        named.chain([unnamed]).filter(|group| group.wanted > 0).collect()
     }
 
     /// Returns the end of the cooldown of a resource that is in force at `now`.

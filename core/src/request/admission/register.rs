@@ -185,6 +185,15 @@ impl RequestAdmission {
         })
     }
 
+    /// Handles a change of the results of a custom limit algorithm that no call and no instant caused, such as
+    /// a new share of a limit that several processes [share](crate::share). Serves the waiters.
+    ///
+    /// # Errors
+    /// This machine did not create the resource.
+    pub fn refresh_limit(&mut self, now: Instant, resource: ResourceId) -> Result<(), ConfigError> {
+        self.change(now, resource, |now, provider, slot, _| provider.resources[slot].controller.refresh(now))
+    }
+
     /// Replaces the budgets of a resource. The new budgets are full.
     pub fn set_budgets(
         &mut self,

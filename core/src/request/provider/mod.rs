@@ -163,6 +163,21 @@ impl ProviderModel {
         }
     }
 
+    /// Returns the queue group of a resource's own group.
+    pub(super) fn own_group(&self, slot: usize) -> QueueGroup {
+        self.resources[slot].placement.own_group
+    }
+
+    /// Returns the queue group of a fairness group, if a request of it was made here.
+    pub(super) fn known_group(&self, index: u32) -> Option<QueueGroup> {
+        self.queue.known_group(index)
+    }
+
+    /// Returns the number of waiters of a group for the resource in `slot`. O(FIFOs of the group).
+    pub(super) fn waiting(&self, group: QueueGroup, slot: usize) -> u32 {
+        self.queue.waiting(group, slot as u32)
+    }
+
     /// Applies a changed weight of a fairness group.
     pub(super) fn set_group_weight(&mut self, index: u32, weight: f64) {
         self.queue.set_weight(index, weight);

@@ -48,7 +48,7 @@ pub(in crate::request) struct CallRecord {
     pub(super) health_at_grant: GrantHealth,
     pub(in crate::request) grant: Grant,
     /// The turn that it used of its group, which is refunded if the call is rate limited.
-    pub(super) service: ServiceRecord,
+    pub(in crate::request) service: ServiceRecord,
     estimate: Usage,
 }
 

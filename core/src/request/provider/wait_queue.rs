@@ -94,6 +94,17 @@ impl WaitQueue {
         fifo
     }
 
+    /// Returns the queue group of a fairness group, if a request of it was made here.
+    pub(super) fn known_group(&self, index: u32) -> Option<QueueGroup> {
+        self.groups.get(&index).copied()
+    }
+
+    /// Returns the number of waiters of a group for the resource in `slot`. O(FIFOs of the group).
+    pub(super) fn waiting(&self, group: QueueGroup, slot: u32) -> u32 {
+        let of_slot = self.fifos[group.index()].iter().filter(|(position, _)| position.slot == slot);
+        of_slot.map(|(_, fifo)| self.fair.fifo_len(*fifo)).sum()
+    }
+
     /// Adds a class and a blocked set for the waiters of one resource that yield equal task resources.
     pub(super) fn add_yield_class(&mut self) -> YieldClass {
         YieldClass { class: self.fair.add_class(), blocked_set: self.fair.add_blocked_set() }

@@ -7,10 +7,12 @@ mod world;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::call::Outcome;
 use crate::limit::{AimdConfig, CallReport, Fixed, LimitAlgorithm, LimitChoice};
+use crate::request::{AcquireResult, Domain, Request, RequestAdmission, RequestConfig, RequestEffect};
 use crate::time::{Duration, Instant};
 
 fn at(millis: u64) -> Instant {
@@ -280,4 +282,38 @@ fn the_store_rejects_old_terms_and_old_versions_and_repeats_are_harmless() {
     let read = store.reports_since(0);
     assert_eq!((read.reports[0].seq, read.next), (2, 1));
     assert!(store.reports_since(1).reports.is_empty());
+}
+
+/// How long the machine was suspended in [`request_admission_starts_calls_within_the_share`].
+static SUSPENDED_MS: AtomicU64 = AtomicU64::new(0);
+
+#[test]
+fn request_admission_starts_calls_within_the_share() {
+    let suspended = || Duration::from_millis(SUSPENDED_MS.load(Ordering::Relaxed));
+    let handle = MemberHandle::<parking_lot::RawMutex>::new(member(OnLoss::Stop), suspended);
+    let mut admission = RequestAdmission::new(RequestConfig::default()).expect("valid");
+    let model = admission.register(at(0), "p", "m", "default", 100).expect("valid");
+    let resource = admission.resource(model, Domain::Chat).expect("valid");
+    admission.set_algorithm(at(0), resource, Box::new(handle.clone())).expect("known");
+    let request = Request::new(resource);
+    assert!(admission.try_acquire(at(0), &request).is_err(), "it has no share");
+    assert!(matches!(admission.acquire(at(0), &request), AcquireResult::Waiting(_)));
+    assert_eq!(admission.demand(resource), [Group::new("", 1.0, 1)]);
+
+    let report = handle.with(|member| next_report(member, at(0)));
+    let decision = decide(&mut leader(2, None), at(0), &[report]).decision;
+    assert!(handle.with(|member| member.on_decision(at(50), &decision)));
+    admission.refresh_limit(at(50), resource).expect("known");
+    assert!(matches!(admission.poll_effect(), Some(RequestEffect::Granted { .. })), "the waiter is served");
+    let _second = admission.try_acquire(at(60), &request).expect("its share is 2");
+    assert!(admission.try_acquire(at(60), &request).is_err());
+    let state = handle.with(|member| member.state(at(60)));
+    assert_eq!((state.members, state.limit, state.share, state.room), (1, 2, 2, 2));
+    assert!(state.has_lease && !state.is_leader && state.age == Some(Duration::from_millis(10)));
+
+    // The lease runs from the time of the report, also while the machine is suspended.
+    assert!(admission.may_send(at(4_999), resource) && !admission.may_send(at(5_000), resource));
+    SUSPENDED_MS.store(5_000, Ordering::Relaxed);
+    assert!(!admission.may_send(at(60), resource));
+    assert_eq!(handle.to_host(handle.to_member(at(60))), at(60));
 }

@@ -1,6 +1,6 @@
 //! Configuration files, parsed with serde into validated types. `source` holds the text of a file and its
-//! errors. `document` parses it and words errors in the same way for all files. `value`, `limit`, `budgets`
-//! and `transport` are shared by several files. `original` maps keys of other systems to their replacements.
+//! errors. `document` parses it and words errors in the same way for all files. `value`, `limit`, `budgets`,
+//! `share` and `transport` are shared by several files. `original` maps keys of other systems to their replacements.
 //! `schema` generates JSON Schemas for editors.
 
 pub(crate) mod budgets;
@@ -9,6 +9,7 @@ pub(crate) mod limit;
 mod original;
 pub mod pipeline;
 pub(crate) mod schema;
+pub(crate) mod share;
 pub(crate) mod source;
 pub(crate) mod transport;
 pub(crate) mod value;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use tidegate_core::budget::{BudgetSource, Dimension};
 use tidegate_core::request::{CallWait, ResourceSnapshot};
+use tidegate_core::share::MemberState;
 use tidegate_core::time::Instant;
 
 use super::error::{ProxyError, json_response, text_response};
@@ -19,6 +20,7 @@ use super::upstream::Resource;
 use super::{ReplyBody, Shared};
 use crate::app::openmetrics;
 use crate::gate::ResourceKey;
+use crate::share::ShareStatus;
 
 /// The content of `/why`.
 #[derive(Debug, Serialize)]
@@ -44,6 +46,41 @@ struct ResourceStatus {
     why: Option<String>,
     cooldown_ms: u64,
     budgets: Vec<BudgetStatus>,
+    /// The part of a limit that several processes share; `None` if it is not shared.
+    share: Option<SharedPart>,
+}
+
+#[derive(Debug, Serialize)]
+struct SharedPart {
+    members: u32,
+    limit: u32,
+    share: u32,
+    is_leader: bool,
+    /// Whether the process has no valid lease of its share.
+    is_degraded: bool,
+    /// The time since the last decision of the leader; `None` if there was none.
+    age_ms: Option<u64>,
+    /// The last error of the store, until a step succeeds.
+    error: Option<String>,
+    /// All of this, for people.
+    #[serde(skip)]
+    text: String,
+}
+
+impl From<ShareStatus> for SharedPart {
+    fn from(status: ShareStatus) -> Self {
+        let member = status.member;
+        Self {
+            members: member.members,
+            limit: member.limit,
+            share: member.share,
+            is_leader: member.is_leader,
+            is_degraded: !member.has_lease,
+            age_ms: member.age.map(|age| age.as_nanos() / 1_000_000),
+            text: status.to_string(),
+            error: status.error,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -96,7 +133,7 @@ pub(super) fn handle(shared: &Shared, method: &Method, path: &str, headers: &Hea
             json_response(StatusCode::OK, &json!({ "status": "ok", "waiting": waiting, "in_flight": in_flight }))
         }
         "/metrics" => {
-            let (status, kind, text) = match shared.metrics.text(&snapshots(shared)) {
+            let (status, kind, text) = match shared.metrics.text(&snapshots(shared), &shares(shared)) {
                 Ok(text) => (StatusCode::OK, openmetrics::CONTENT_TYPE, text),
                 Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", openmetrics::CANNOT_ENCODE.to_string()),
             };
@@ -113,6 +150,11 @@ fn in_flight(shared: &Shared) -> usize {
 fn snapshots(shared: &Shared) -> Vec<(ResourceKey, ResourceSnapshot)> {
     let all = shared.upstreams.iter().flat_map(super::upstream::Upstream::resources);
     all.filter_map(|one| Some((one.key.clone(), shared.gate.core().snapshot(one.id)?))).collect()
+}
+
+fn shares(shared: &Shared) -> Vec<(ResourceKey, MemberState)> {
+    let all = shared.upstreams.iter().flat_map(super::upstream::Upstream::resources);
+    all.filter_map(|one| Some((one.key.clone(), shared.gate.share_status(&one.key)?.member))).collect()
 }
 
 fn why(shared: &Shared, headers: &HeaderMap) -> Response<ReplyBody> {
@@ -142,7 +184,11 @@ fn report(shared: &Shared) -> StatusReport {
 
 fn resource_status(shared: &Shared, resource: &Resource) -> Option<ResourceStatus> {
     let now = shared.gate.core().snapshot(resource.id)?;
-    let algorithm = shared.gate.core().with(|machine, _| machine.limit_choice(resource.id))?.name();
+    let share = shared.gate.share_status(&resource.key);
+    let algorithm = match &share {
+        Some(share) => share.algorithm.name(),
+        None => shared.gate.core().with(|machine, _| machine.limit_choice(resource.id))?.name(),
+    };
     let budgets = now.budgets.iter().map(|budget| BudgetStatus {
         counts: budget.config.dimension,
         window_secs: budget.config.window.as_secs_f64(),
@@ -160,6 +206,7 @@ fn resource_status(shared: &Shared, resource: &Resource) -> Option<ResourceStatu
         why: if now.waiters > 0 { shared.why(resource) } else { None },
         cooldown_ms: now.cooldown_remaining.as_nanos() / 1_000_000,
         budgets: budgets.collect(),
+        share: share.map(SharedPart::from),
         provider: now.provider,
         model: now.model,
         domain: now.domain.to_string(),
@@ -192,6 +239,9 @@ fn groups(shared: &Shared) -> Vec<GroupStatus> {
 impl Shared {
     /// Describes why calls of a resource are not sent now. Returns `None` if no reason is known.
     pub(super) fn why(&self, resource: &Resource) -> Option<String> {
+        if let Some(status) = self.gate.share_status(&resource.key).filter(|status| status.member.room == 0) {
+            return Some(format!("this process has no slots of the shared limit: {status}"));
+        }
         let (at, wait, load) = self
             .gate
             .core()
@@ -266,6 +316,9 @@ fn text(report: &StatusReport) -> String {
         }
         if one.cooldown_ms > 0 {
             let _ = write!(out, "\n  cooling down for {} ms", one.cooldown_ms);
+        }
+        if let Some(share) = &one.share {
+            let _ = write!(out, "\n  shared: {}", share.text);
         }
         for budget in &one.budgets {
             let _ = write!(out, "\n  {budget}");

@@ -17,6 +17,10 @@ pub struct ProxyArgs {
     /// The address to listen on [default: as in the file, or 127.0.0.1:4180]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
+    /// Share the limits with the other proxies and runs that use this Redis server, redis:// or rediss:// [default:
+    /// as in the file]
+    #[arg(long, value_name = "URL")]
+    pub share: Option<String>,
     /// Read the file and the keys that it names, print a summary, and exit
     #[arg(long)]
     pub check: bool,

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -14,6 +15,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tidegate_core::budget::Usage;
 use tidegate_core::request::{Outcome, ResourceSnapshot};
+use tidegate_core::share::MemberState;
 
 use super::tenant::{OVERFLOW, Tenant};
 use crate::app::openmetrics;
@@ -53,6 +55,9 @@ struct Gauges {
     limit: Family<ResourceLabels, Gauge>,
     in_flight: Family<ResourceLabels, Gauge>,
     waiting: Family<ResourceLabels, Gauge>,
+    share_members: Family<ResourceLabels, Gauge>,
+    share_degraded: Family<ResourceLabels, Gauge>,
+    share_age: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
 }
 
 /// All metrics of a proxy.
@@ -108,6 +113,11 @@ impl Metrics {
         registry.register("limit", "The adaptive limit of calls in flight", gauges.limit.clone());
         registry.register("in_flight", "Calls in flight", gauges.in_flight.clone());
         registry.register("waiting", "Calls that wait for admission", gauges.waiting.clone());
+        registry.register("share_members", "Processes that share the limit", gauges.share_members.clone());
+        let degraded = "Whether this process has no valid share of the limit: 0 or 1";
+        registry.register("share_degraded", degraded, gauges.share_degraded.clone());
+        let age = "The time since the last decision about the shared limit";
+        registry.register_with_unit("share_age", age, Unit::Seconds, gauges.share_age.clone());
         Self { registry, answers, attempts, tokens, waits, gauges, overflow: OVERFLOW.into() }
     }
 
@@ -140,8 +150,21 @@ impl Metrics {
         self.answers.get_or_create(&AnswerLabels { tenant: Arc::clone(tenant), code }).inc();
     }
 
-    /// Encodes all metrics, after setting the gauges of `resources` to their current values.
-    pub(super) fn text(&self, resources: &[(ResourceKey, ResourceSnapshot)]) -> Result<String, fmt::Error> {
+    /// Encodes all metrics, after setting the gauges of `resources` and of the shared limits among them to their
+    /// current values.
+    pub(super) fn text(
+        &self,
+        resources: &[(ResourceKey, ResourceSnapshot)],
+        shares: &[(ResourceKey, MemberState)],
+    ) -> Result<String, fmt::Error> {
+        for (key, now) in shares {
+            let labels = labels(key);
+            self.gauges.share_members.get_or_create(&labels).set(i64::from(now.members));
+            self.gauges.share_degraded.get_or_create(&labels).set(i64::from(!now.has_lease));
+            if let Some(age) = now.age {
+                self.gauges.share_age.get_or_create(&labels).set(age.as_secs_f64());
+            }
+        }
         for (key, now) in resources {
             let labels = labels(key);
             self.gauges.limit.get_or_create(&labels).set(i64::from(now.current_limit));

@@ -66,6 +66,7 @@ use tokio::time::Instant;
 
 use crate::gate::{GateError, RequestGate, random_seed};
 use crate::http::PermitBody;
+use crate::share::{Share, ShareError};
 
 use access::AccessPolicy;
 use config::{ConnectionsConfig, ProxyConfig, QueueConfig, RetryConfig};
@@ -100,6 +101,9 @@ pub enum StartError {
     /// The gate cannot be created.
     #[error(transparent)]
     Gate(#[from] GateError),
+    /// The store of shared limits cannot be used.
+    #[error(transparent)]
+    Share(#[from] ShareError),
     /// The HTTP client of a provider cannot be created.
     #[error("cannot call the provider `{provider}`: {why}")]
     Client {
@@ -124,6 +128,8 @@ enum ListenerKind {
 /// The state that all requests share.
 struct Shared {
     gate: RequestGate,
+    /// With which processes limits are shared, for people.
+    sharing: Option<String>,
     upstreams: Vec<Upstream>,
     tenants: Tenants,
     access: AccessPolicy,
@@ -156,12 +162,16 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    fn new(config: ProxyConfig, is_verbose: bool) -> Result<Self, StartError> {
+    fn new(config: ProxyConfig, share: Option<Share>, is_verbose: bool) -> Result<Self, StartError> {
         // Each request has its own deadline.
         let health = HealthConfig { patience: None, seed: random_seed(), ..HealthConfig::default() };
         let rate_limit_headers = config.rate_limit_headers;
         let settings = RequestConfig { health: Some(health), rate_limit_headers, ..RequestConfig::default() };
         let gate = RequestGate::with_config(settings)?;
+        let sharing = share.as_ref().map(ToString::to_string);
+        if let Some(share) = share {
+            gate.share(share);
+        }
         let metrics = Metrics::new();
         let mut upstreams = Vec::with_capacity(config.providers.len());
         for provider in config.providers {
@@ -175,6 +185,7 @@ impl Shared {
         Ok(Self {
             tenants: Tenants::new(gate.clone(), config.tenants, config.priority),
             gate,
+            sharing,
             redactor,
             access: AccessPolicy::new(config.access),
             connections: config.connections,

@@ -8,24 +8,30 @@ use reqwest::Url;
 use super::Proxy;
 use super::args::ProxyArgs;
 use super::config::{ProviderConfig, ProxyConfig};
+use crate::app::config::share::flag_settings;
 use crate::app::error::{Error, Exit};
 use crate::app::interrupt::SignalListener;
 use crate::app::provider::address::is_plain_and_far;
 use crate::gate::Limits;
+use crate::share::{Share, ShareError};
 
 /// Runs the proxy until the first interrupt, and then until the calls in flight have ended, the drain timeout
 /// has passed, or a second interrupt arrives.
 pub async fn proxy(args: &ProxyArgs) -> Result<Exit, Error> {
     let config = configuration(args)?;
     if args.check {
+        let sharing = sharing(&config).await.map_err(|error| Error::Setting(error.to_string()))?;
         // A closed standard output is not an error.
-        let _ = write!(std::io::stdout(), "{}", overview(&config));
+        let _ = write!(std::io::stdout(), "{}{sharing}", overview(&config));
         return Ok(Exit::Done);
     }
     let mut interrupts = SignalListener::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let proxy = Proxy::start(config, args.verbose).await.map_err(|error| Error::Setting(error.to_string()))?;
     let mut stdout = std::io::stdout();
     let _ = writeln!(stdout, "listening on http://{}/v1", proxy.address());
+    if let Some(sharing) = proxy.sharing() {
+        let _ = writeln!(stdout, "{sharing}");
+    }
     if let Some(admin) = proxy.admin_address() {
         let _ = writeln!(stdout, "admin pages on http://{admin}");
     }
@@ -48,7 +54,19 @@ fn configuration(args: &ProxyArgs) -> Result<ProxyConfig, Error> {
     if let Some(listen) = args.listen {
         config.listen = listen;
     }
+    if let Some(url) = &args.share {
+        config.share = Some(config.share.map_or_else(|| flag_settings(url), |settings| settings.with_url(url)));
+    }
     Ok(config)
+}
+
+/// Connects to the store of shared limits, and describes it in a line, for `--check`. The line is empty if
+/// limits are not shared.
+async fn sharing(config: &ProxyConfig) -> Result<String, ShareError> {
+    match &config.share {
+        Some(settings) => Ok(format!("{}\n", Share::connect(settings).await?)),
+        None => Ok(String::new()),
+    }
 }
 
 fn address(text: &str) -> Result<Url, Error> {

@@ -20,6 +20,7 @@ use super::connection_limit::{ConnectionLimit, ConnectionSlot};
 use super::head_scanner::HeadScanner;
 use super::write_timeout::{WriteTimeout, keep_alive};
 use super::{ListenerKind, Shared, StartError};
+use crate::share::Share;
 
 /// The read buffer of a connection, in bytes, and the maximum length of a request head. A longer head is
 /// answered 431 before it has been read completely.
@@ -53,10 +54,14 @@ pub struct Drained {
 }
 
 impl Proxy {
-    /// Binds the listeners and serves them on the current runtime. With `is_verbose`, writes a line for each
-    /// response to standard error.
+    /// Binds the listeners and serves them on the current runtime. Connects to the store of shared limits first, if
+    /// limits are shared. With `is_verbose`, writes a line for each response to standard error.
     pub async fn start(config: ProxyConfig, is_verbose: bool) -> Result<Self, StartError> {
         let (listen, admin_listen, drain) = (config.listen, config.admin_listen, config.drain);
+        let share = match &config.share {
+            Some(settings) => Some(Share::connect(settings).await?),
+            None => None,
+        };
         let clients = bind(listen).await?;
         let admins = match admin_listen {
             Some(address) => Some(bind(address).await?),
@@ -64,7 +69,7 @@ impl Proxy {
         };
         let address = clients.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
         let admin_address = admins.as_ref().and_then(|admins| admins.local_addr().ok());
-        let shared = Arc::new(Shared::new(config, is_verbose)?);
+        let shared = Arc::new(Shared::new(config, share, is_verbose)?);
         let stopped = shared.stop.subscribe();
         let mut servers =
             vec![tokio::spawn(accept(clients, Arc::clone(&shared), stopped.clone(), ListenerKind::Clients))];
@@ -80,14 +85,20 @@ impl Proxy {
         self.address
     }
 
+    /// Describes with which processes limits are shared, for people. `None` if they are not shared.
+    #[must_use]
+    pub fn sharing(&self) -> Option<&str> {
+        self.shared.sharing.as_deref()
+    }
+
     /// Returns the address of the admin listener, if it is separate.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin_address
     }
 
-    /// Stops accepting connections, rejects all waiting requests, and lets the calls in flight end within the
-    /// configured drain timeout.
+    /// Stops accepting connections, rejects all waiting requests, lets the calls in flight end within the
+    /// configured drain timeout, and gives the shares of limits back.
     pub async fn stop(mut self) -> Drained {
         self.shared.stop.send_replace(true);
         self.shared.gate.core().shutdown();
@@ -100,6 +111,7 @@ impl Proxy {
             Ok(()) => 0,
             Err(_) => self.shared.gate.core().with(|machine, _| machine.active_leases()),
         };
+        self.shared.gate.leave_share().await;
         Drained { cut }
     }
 }

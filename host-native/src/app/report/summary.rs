@@ -45,6 +45,9 @@ pub struct Summary {
     pub columns: Vec<ColumnSummary>,
     /// The providers, in file order of their models.
     pub providers: Vec<ProviderSummary>,
+    /// The last shares of the limits that other processes share, if there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<ShareSummary>,
     /// The usage of all runs of the job, including this one.
     pub job: JobTotals,
     /// The cost of this run and its currency, if the pipeline file has prices.
@@ -67,6 +70,15 @@ pub struct Summary {
 
 fn in_seconds<S: Serializer>(span: &StdDuration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(span.as_secs_f64())
+}
+
+/// The last share of a limit that other processes share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShareSummary {
+    /// The shared limit: `provider/model/domain`.
+    pub limit: String,
+    /// The share, the number of processes and the leader.
+    pub state: String,
 }
 
 /// Rows that were dropped for one reason.
@@ -273,6 +285,7 @@ mod tests {
             spent: Some((Money::new(0.5).unwrap(), "USD".to_string())),
             figures: RunFigures { requests: vec![usage], ..RunFigures::default() },
             wall: StdDuration::from_millis(1_234),
+            shares: Vec::new(),
             comparison: None,
             export: None,
             output: PathBuf::from("out/p"),

@@ -11,10 +11,11 @@ use crate::app::config::pipeline::PipelineFile;
 use crate::app::error::Exit;
 use crate::app::output::{EarlierOutput, JobTotals, ModelTotals, OutputDirectory, REJECTED, SURPLUS};
 use crate::app::provider::cost::LedgerStop;
-use crate::app::report::summary::{Acceptance, ColumnSummary, DropSummary, ProviderSummary, Summary};
+use crate::app::report::summary::{Acceptance, ColumnSummary, DropSummary, ProviderSummary, ShareSummary, Summary};
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
 use crate::app::run::workload::{DroppedRows, PipelineWorkload, WrittenCounts};
+use crate::share::{Share, ShareStatus};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -108,6 +109,7 @@ pub fn summarise(
         spent: has_prices.then(|| (models.ledger().lock().spent(), file.currency.clone())),
         figures: end.figures.clone(),
         wall: end.wall,
+        shares: models.share().map_or_else(Vec::new, share_summaries),
         comparison: None,
         earlier: output.remaining(),
         job: output.used().plus(&run_totals(models)),
@@ -115,6 +117,11 @@ pub fn summarise(
         export: None,
         exit,
     }
+}
+
+fn share_summaries(share: &Share) -> Vec<ShareSummary> {
+    let summary = |status: ShareStatus| ShareSummary { limit: status.limit.to_string(), state: status.to_string() };
+    share.status().into_iter().map(summary).collect()
 }
 
 fn provider_summary(provider: &Arc<Provider>) -> ProviderSummary {

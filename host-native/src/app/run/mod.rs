@@ -36,6 +36,7 @@ use tidegate_core::replay::{Header, Recorded, Sequence};
 use tidegate_core::request::{HealthConfig, RequestConfig};
 
 use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, PipelineFile};
+use crate::app::config::share::flag_settings;
 use crate::app::error::{Error, Exit};
 use crate::app::output::{
     DirectoryLock, EarlierOutput, ExistingOutput, JobTotals, Manifest, OutputDirectory, OutputError, OutputFile,
@@ -62,6 +63,7 @@ use crate::gate::random_seed;
 use crate::host::TokioHost;
 use crate::observe::jsonl::{EventNames, ResourceName};
 use crate::observe::perfetto::PerfettoSink;
+use crate::share::Share;
 
 /// Runs a pipeline until it completes or stops, and shows its progress on `screen`.
 ///
@@ -75,7 +77,9 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let requests = request_config(&file);
-    let models = Models::start(&file, &host, &requests, sequence.as_ref(), Ledger::new(request.max_cost)).await?;
+    let share = connect_share(&file, request).await?;
+    let ledger = Ledger::new(request.max_cost);
+    let models = Models::start(&file, &host, &requests, sequence.as_ref(), ledger, share).await?;
     let callers = callers(&file, &resolved, &models)?;
     let rows = resolved.rows.end - resolved.rows.start;
     let config = pipeline_config(&file, rows);
@@ -125,14 +129,8 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         "{name}: {rows_to_make}, {count} columns to fill, output in {}",
         request.out.display()
     ));
-    if let Some(metrics) = &metrics {
-        screen.print_message(&format!("metrics at http://{}/metrics", metrics.address()));
-    }
     let earlier = output.earlier();
-    if earlier != EarlierOutput::default() {
-        let EarlierOutput { rows_out, rows_dropped, .. } = earlier;
-        screen.print_message(&format!("resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped"));
-    }
+    print_setup(screen, &models, metrics.as_ref(), earlier);
 
     let is_whole_example = request.pipeline.is_none() && earlier == EarlierOutput::default();
     let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
@@ -157,6 +155,9 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         work.limit_written(&left);
     }
     let mut summary = summarise(&name, &file, rows, &end, &models, &work, &output);
+    if let Some(share) = models.share() {
+        share.leave().await;
+    }
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     observer.warnings().iter().for_each(|warning| screen.print_message(warning));
@@ -172,6 +173,41 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         summary.stopped.get_or_insert_with(|| error.to_string());
     }
     Ok(summary)
+}
+
+/// Prints with whom limits are shared, where the metrics are, and what earlier runs have done.
+fn print_setup(
+    screen: &mut ProgressReporter,
+    models: &Models,
+    metrics: Option<&MetricsServer>,
+    earlier: EarlierOutput,
+) {
+    if let Some(share) = models.share() {
+        screen.print_message(&share.to_string());
+    }
+    if let Some(metrics) = metrics {
+        screen.print_message(&format!("metrics at http://{}/metrics", metrics.address()));
+    }
+    if earlier != EarlierOutput::default() {
+        let EarlierOutput { rows_out, rows_dropped, .. } = earlier;
+        screen.print_message(&format!("resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped"));
+    }
+}
+
+/// Connects to the store of shared limits, if the file or the command line shares limits.
+pub(super) async fn connect_share(file: &PipelineFile, request: &RunRequest) -> Result<Option<Share>, Error> {
+    let settings = match (&file.share, &request.share) {
+        (None, None) => return Ok(None),
+        (None, Some(url)) => flag_settings(url),
+        (Some(table), Some(url)) => table.settings_at(url),
+        (Some(table), None) => table.settings(&file.source, &|name| std::env::var(name).ok())?,
+    };
+    if request.record.is_some() {
+        let why =
+            "--record cannot record a run whose limits are shared: the decisions of other processes are part of it";
+        return Err(Error::Setting(why.to_string()));
+    }
+    Share::connect(&settings).await.map(Some).map_err(|error| Error::Setting(error.to_string()))
 }
 
 /// Writes the report if one is requested. A resumed job keeps the reports of its earlier runs.

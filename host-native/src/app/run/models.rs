@@ -29,6 +29,7 @@ use crate::app::run::provider::Provider;
 use crate::app::run::resolve::request_resource;
 use crate::host::TokioHost;
 use crate::observe::jsonl::ResourceName;
+use crate::share::Share;
 
 /// All models of a run.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub struct Models {
     _mocks: Vec<MockServer>,
     /// The tasks that make health calls; aborted when dropped.
     _health_calls: JoinSet<()>,
+    /// The connection to other processes, if limits are shared.
+    share: Option<Share>,
 }
 
 /// A resource of the gate that several models of the file may share.
@@ -55,7 +58,7 @@ impl Models {
     /// Starts mock servers, creates clients and registers all models of `file` at a new gate. Makes no call.
     ///
     /// With `record`, request admission records all its commands. The cost of calls is charged to `ledger`,
-    /// which enforces the cost limit.
+    /// which enforces the cost limit. With `share`, other processes share the limits.
     ///
     /// # Errors
     /// If a mock cannot start, or a key, client or limit is invalid.
@@ -65,18 +68,25 @@ impl Models {
         requests: &RequestConfig,
         record: Option<&Sequence>,
         ledger: Ledger,
+        share: Option<Share>,
     ) -> Result<Self, Error> {
         let Clients { clients, mocks } = Clients::start(file).await?;
         let (gate, indices, shared) = register(file, host, requests, record)?;
+        if let Some(share) = &share {
+            share_limits(file, &gate, &indices, &shared, share)?;
+        }
         let clients: Vec<Client> = clients.into_iter().collect::<Result<_, _>>()?;
         let callers: Vec<(Client, usize)> = clients.into_iter().zip(indices).collect();
         let ledger = Arc::new(SharedLedger::new(ledger));
+        let is_shared = share.is_some();
         let provider = |shared: SharedResource| {
-            Arc::new(Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger)))
+            let provider =
+                Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger));
+            Arc::new(provider.with_shared_limit(is_shared))
         };
         let providers: Vec<Arc<Provider>> = shared.into_iter().map(provider).collect();
         let health_calls = make_health_calls(&providers, &callers);
-        Ok(Self { gate, providers, callers, ledger, _mocks: mocks, _health_calls: health_calls })
+        Ok(Self { gate, providers, callers, ledger, _mocks: mocks, _health_calls: health_calls, share })
     }
 
     /// Returns the ledger of the costs of all calls.
@@ -113,6 +123,12 @@ impl Models {
     #[must_use]
     pub fn gate(&self) -> &Gate<TokioHost> {
         &self.gate
+    }
+
+    /// Returns the connection over which limits are shared, if they are.
+    #[must_use]
+    pub fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
     }
 
     /// Returns the names of the resources in events.
@@ -245,6 +261,25 @@ fn register(
         indices.push(index.map_err(|error| invalid(model, &error))?);
     }
     Ok((gate, indices, shared))
+}
+
+/// Shares the limit of each resource with other processes.
+fn share_limits(
+    file: &PipelineFile,
+    gate: &Gate<TokioHost>,
+    indices: &[usize],
+    resources: &[SharedResource],
+    share: &Share,
+) -> Result<(), Error> {
+    for (index, shared) in resources.iter().enumerate() {
+        // The first model of a resource has its settings.
+        let Some(model) = indices.iter().position(|of| *of == index).map(|at| &file.models[at]) else { continue };
+        let limit = format!("{}/{}/{}", model.provider, model.model, model.domain.name());
+        let joined = share.join(gate, shared.resource, &limit, model.limit, &model.aimd);
+        joined
+            .map_err(|error| file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))?;
+    }
+    Ok(())
 }
 
 /// The clients of a file's models, and the mock servers that some of them call. The servers stop when this is

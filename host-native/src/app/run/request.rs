@@ -52,7 +52,7 @@ impl fmt::Display for Partition {
 }
 
 /// What to run and where to write.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RunRequest {
     /// The pipeline file; `None` for the bundled example.
     pub pipeline: Option<PathBuf>,
@@ -72,6 +72,8 @@ pub struct RunRequest {
     pub report: Option<PathBuf>,
     /// The address at which the metrics of the run are served.
     pub metrics: Option<SocketAddr>,
+    /// The address of the store over which limits are shared, instead of that in the file.
+    pub share: Option<String>,
     /// The file to export all rows to.
     pub export: Option<ExportFile>,
     /// Whether to print the capacity plan to the standard output before the run.

@@ -3,6 +3,7 @@
 pub(crate) mod authority;
 pub(crate) mod patience;
 pub(crate) mod provider;
+pub(crate) mod redis_server;
 pub(crate) mod world;
 
 use std::io::{BufRead as _, BufReader};

@@ -23,6 +23,8 @@ pub(crate) struct Seen {
     pub(crate) calls: AtomicU32,
     /// The number of calls in progress.
     pub(crate) in_flight: AtomicU32,
+    /// The most calls that were in progress at the same time.
+    pub(crate) peak: AtomicU32,
     /// The number of calls rejected.
     pub(crate) refused: AtomicU32,
     /// The method and path of every request, including requests for the model list.
@@ -59,6 +61,7 @@ fn serve_provider(listener: TcpListener) -> (String, Arc<Seen>) {
     let seen = Arc::new(Seen {
         calls: AtomicU32::new(0),
         in_flight: AtomicU32::new(0),
+        peak: AtomicU32::new(0),
         refused: AtomicU32::new(0),
         requests: Mutex::default(),
         call_keys: Mutex::default(),
@@ -75,6 +78,7 @@ struct InFlightGuard(Arc<Seen>);
 impl InFlightGuard {
     fn begin(seen: &Arc<Seen>) -> (Self, u32) {
         let now = seen.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        seen.peak.fetch_max(now, Ordering::SeqCst);
         (Self(Arc::clone(seen)), now)
     }
 }

@@ -48,6 +48,7 @@ use std::path::{Path, PathBuf};
 pub use crate::app::config::budgets::budget_name;
 use crate::app::config::document::Document;
 use crate::app::config::schema::schema_text;
+use crate::app::config::share::ShareTable;
 pub use crate::app::config::source::{FileError, Place, SourceText};
 pub use crate::app::config::value::Setting;
 use crate::app::config::value::{Json, Table};
@@ -81,6 +82,8 @@ pub struct PipelineFile {
     pub run: RunSettings,
     /// The settings of the output.
     pub output: OutputSettings,
+    /// The processes with which limits are shared; `None` if they are not shared.
+    pub share: Option<ShareTable>,
 }
 
 /// Returns the JSON Schema of pipeline files, for editors.
@@ -113,7 +116,7 @@ impl PipelineFile {
     pub fn parse(source: SourceText, directory: &Path) -> Result<Self, FileError> {
         let text = source.clone();
         let file = Document::parse(&text, TITLE)?;
-        let RawPipeline { seed, models, columns, run: Table(mut run), output: Table(output) } =
+        let RawPipeline { seed, models, columns, run: Table(mut run), output: Table(output), share } =
             file.read_described()?;
         let (models, currency) = models::check(&file, models, directory)?;
         let accepts = columns.iter().any(|column| column.get().0.accept_if.is_some());
@@ -124,6 +127,7 @@ impl PipelineFile {
             currency,
             run: run.into(),
             output: settings::check_output(&file, output)?,
+            share: share.map(|Table(share)| share.check(&file)).transpose()?,
             source,
         })
     }

@@ -22,6 +22,7 @@ use crate::app::answer_shape::AnswerShape;
 use crate::app::config::budgets::RawBudgets;
 use crate::app::config::limit::{LimitName, RawAimd};
 use crate::app::config::schema::where_key_is;
+use crate::app::config::share::RawShare;
 use crate::app::config::value::{
     Checked, DurationOrNever, DurationText, Finite, Json, JsonTable, NumberOrTemplate, ShareOrNever, Table, Text,
     Texts, WithSpan,
@@ -57,6 +58,8 @@ pub(super) struct RawPipeline {
     /// Settings of the output
     #[serde(default)]
     pub(super) output: Table<RawOutput>,
+    /// The processes with which limits are shared. Default: they are not shared
+    pub(super) share: Option<Table<RawShare>>,
 }
 
 /// The dataset that rows are read from

@@ -70,6 +70,7 @@ fn reason(resource: &ResourceStatus) -> Markup {
     html! {
         @if let Some(why) = &resource.why { div { (why) } }
         @if resource.cooldown_ms > 0 { div { "cooling down for " (resource.cooldown_ms) " ms" } }
+        @if let Some(share) = &resource.share { div { "shared: " (share.text) } }
         @for budget in &resource.budgets { div { (budget) } }
     }
 }

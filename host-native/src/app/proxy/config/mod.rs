@@ -35,6 +35,11 @@
 //! max_header_bytes = 32_768       # of a request; more are answered 431
 //! max_url_bytes = 8_192           # more are answered 414
 //!
+//! [share]                         # other processes that share the limits of the same account
+//! url_env = "TIDEGATE_SHARE_URL"  # the variable with the address of a Redis or Valkey server
+//! name = "acme-prod"              # the same in all processes that share
+//! on_loss = "share"               # when the others are lost: share, stop or alone
+//!
 //! [tenants]
 //! by = "api_key"                  # or "header:x-tenant", or "none"; default: none
 //! default_weight = 1.0            # of tenants that are not configured
@@ -80,6 +85,7 @@ use crate::app::config::document::Document;
 use crate::app::config::schema::schema_text;
 use crate::app::config::source::{FileError, SourceText};
 use crate::app::config::value::{Checked, Table, Text, WithSpan};
+use crate::share::ShareSettings;
 
 pub use access::{AccessConfig, ConnectionsConfig};
 pub use provider::{ModelConfig, PassthroughRule, ProviderConfig};
@@ -104,6 +110,8 @@ pub struct ProxyConfig {
     /// Whether calls are paced to the rates that providers state in headers, where no budget is configured
     /// \[true\].
     pub rate_limit_headers: bool,
+    /// The processes with which limits are shared \[they are not shared\].
+    pub share: Option<ShareSettings>,
     /// The providers. A request goes to the first that serves its model. There is at least one.
     pub providers: Vec<ProviderConfig>,
     /// The tenants.
@@ -232,6 +240,7 @@ impl ProxyConfig {
             connections: ConnectionsConfig::default(),
             drain: StdDuration::from_secs(30),
             rate_limit_headers: true,
+            share: None,
             providers: vec![provider],
             tenants: TenantsConfig::default(),
             queue: QueueConfig::default(),
@@ -266,6 +275,10 @@ impl ProxyConfig {
             },
             drain: raw.drain.map_or(StdDuration::from_secs(30), |Checked(span)| span.into()),
             rate_limit_headers: raw.rate_limit_headers.unwrap_or(true),
+            share: match raw.share {
+                Some(Table(share)) => Some(share.check(&file)?.settings(source, environment)?),
+                None => None,
+            },
             providers: provider::check(&file, raw.providers, directory, environment)?,
             tenants: match raw.tenants {
                 Some(Table(tenants)) => check_tenants(&file, tenants, environment)?,

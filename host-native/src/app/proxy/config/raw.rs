@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::app::config::budgets::RawBudgets;
 use crate::app::config::limit::{LimitKeys, LimitName, RawAimd};
+use crate::app::config::share::RawShare;
 use crate::app::config::value::{Checked, DurationText, FromValue, Table, Text, WithSpan};
 
 /// The configuration of `tidegate proxy`. The program also checks rules that a schema cannot express, such as
@@ -37,6 +38,8 @@ pub(super) struct RawProxy {
     pub(super) drain: Option<DurationText>,
     /// Whether calls keep to the rates that providers state in headers. Default: true
     pub(super) rate_limit_headers: Option<bool>,
+    /// The processes with which limits are shared. Default: they are not shared
+    pub(super) share: Option<Table<RawShare>>,
     /// The providers. A request goes to the first one that serves its model
     #[serde(default)]
     #[schemars(length(min = 1))]

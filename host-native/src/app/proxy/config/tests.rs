@@ -46,6 +46,7 @@ fn environment(name: &str) -> Option<String> {
     match name {
         "ACME_KEY" => Some("sk-acme".to_string()),
         "PEOPLE_KEY" => Some("sk-people".to_string()),
+        "TIDEGATE_SHARE_URL" => Some("redis://:pass-word@host".to_string()),
         _ => None,
     }
 }
@@ -217,6 +218,25 @@ fn the_schema_accepts_valid_files_and_rejects_invalid_ones() {
 }
 
 #[test]
+fn limits_are_shared_with_a_valid_name_and_an_address_that_is_shown_nowhere() {
+    let share = |keys: &str| parse(&format!("{GOOD}\n[share]\n{keys}"));
+    let shared = share("url_env = \"TIDEGATE_SHARE_URL\"\nname = \"a-b.c_1\"\non_loss = \"stop\"").unwrap();
+    assert!(!format!("{shared:?}").contains("pass-word"));
+    let settings = shared.share.unwrap();
+    assert_eq!((&*settings.name, settings.on_loss), ("a-b.c_1", crate::share::OnLoss::Stop));
+    assert!(parse(GOOD).unwrap().share.is_none());
+    for (keys, expected) in [
+        ("url_env = \"OTHER\"\nname = \"a\"", "the environment variable `OTHER` is not set"),
+        ("url_env = \"TIDEGATE_SHARE_URL\"", "name"),
+        ("name = \"a b\"", "`a b` is not a name to share limits under"),
+        ("name = \"a\"\non_loss = \"halt\"", "stop"),
+    ] {
+        let error = share(keys).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn tenant_by_accepts_a_header_name() {
     let by = |text: &str| tenant_by(text);
     assert_eq!(by("header:x-team"), Some(TenantBy::Header(HeaderName::from_static("x-team"))));
@@ -237,6 +257,8 @@ fn the_documented_files_are_valid() {
     let defaults = ProxyConfig::upstream(reference.providers[0].base_url.clone());
     assert_eq!((reference.queue, reference.drain), (defaults.queue, defaults.drain));
     assert_eq!((reference.priority, reference.providers[0].models.len()), (defaults.priority, 1));
+    let sharing = parse(&example(include_str!("../../../../docs/sharing.md"), "")).unwrap();
+    assert_eq!(sharing.share.map(|share| share.name).as_deref(), Some("acme-prod"));
     let page = include_str!("../../../../docs/proxy.md");
     let guide = parse(&example(page, "")).unwrap();
     assert_eq!((guide.providers.len(), guide.tenants.known.len()), (2, 1));

@@ -20,6 +20,9 @@ impl fmt::Display for Summary {
             writeln!(f)?;
             self.write_providers(f)?;
         }
+        for share in &self.shares {
+            writeln!(f, "  shared: {}: {}", share.limit, share.state)?;
+        }
         if self.providers.iter().any(|provider| provider.tokens.input > 0) {
             writeln!(f)?;
             self.write_tokens(f)?;

@@ -1,0 +1,98 @@
+//! The table `[share]` of a pipeline or proxy file: the processes with which limits are shared.
+
+use std::ops::Range;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::document::Document;
+use super::source::{FileError, SourceText};
+use super::value::{Checked, Text, WithSpan};
+use crate::share::{OnLoss, ShareSettings, check_name};
+
+/// The name that processes share limits under if only `--share` is given.
+const DEFAULT_NAME: &str = "default";
+
+/// The processes with which the limits of all models are shared
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawShare {
+    /// The environment variable with the address of the Redis or Valkey server: `redis://` or `rediss://`.
+    /// Default: the address in `--share`
+    url_env: Option<WithSpan<Text>>,
+    /// The name that all processes use that share limits: letters, digits, `-`, `_` and `.`
+    name: WithSpan<Text>,
+    /// What happens when the other processes are lost for longer than five seconds. Default: share
+    on_loss: Option<OnLossName>,
+}
+
+/// What a process does when it has lost the others.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum OnLossName {
+    /// Calls start within an equal part of the last limit
+    Share,
+    /// No call starts
+    Stop,
+    /// Calls start as if nothing were shared
+    Alone,
+}
+
+/// The checked table. The address is read from the environment when it is needed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShareTable {
+    /// The variable with the address, and its place in the file.
+    url_env: Option<(String, Range<usize>)>,
+    name: String,
+    on_loss: OnLoss,
+}
+
+impl RawShare {
+    /// Checks the table.
+    pub(crate) fn check(self, file: &Document<'_>) -> Result<ShareTable, FileError> {
+        let Checked(name) = self.name.get();
+        if check_name(name).is_err() {
+            return Err(file
+                .error(self.name.span(), format!("`{name}` is not a name to share limits under"))
+                .expected("1 to 64 letters, digits and the characters `-`, `_` and `.`"));
+        }
+        let on_loss = match self.on_loss {
+            None | Some(OnLossName::Share) => OnLoss::Share,
+            Some(OnLossName::Stop) => OnLoss::Stop,
+            Some(OnLossName::Alone) => OnLoss::Alone,
+        };
+        let name = name.clone();
+        let url_env = self.url_env.map(|variable| (variable.get().0.clone(), variable.span()));
+        Ok(ShareTable { url_env, name, on_loss })
+    }
+}
+
+impl ShareTable {
+    /// Returns the settings, with the address from the `environment`. `source` is the file of the table.
+    ///
+    /// Without `url_env` the address is empty. `--share` must have it then.
+    pub(crate) fn settings(
+        &self,
+        source: &SourceText,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<ShareSettings, FileError> {
+        let Some((variable, span)) = &self.url_env else { return Ok(self.settings_at("")) };
+        let url = environment(variable).map(|url| url.trim().to_string()).filter(|url| !url.is_empty());
+        let url = url.ok_or_else(|| {
+            source
+                .error(span.clone(), format!("the environment variable `{variable}` is not set"))
+                .expected("a variable that holds the address of a Redis server, such as redis://host:6379")
+        })?;
+        Ok(self.settings_at(&url))
+    }
+
+    /// Returns the settings with this address.
+    pub(crate) fn settings_at(&self, url: &str) -> ShareSettings {
+        ShareSettings::new(url, &self.name).with_on_loss(self.on_loss)
+    }
+}
+
+/// Returns the settings of `--share` in a program whose file has no table `[share]`.
+pub(crate) fn flag_settings(url: &str) -> ShareSettings {
+    ShareSettings::new(url, DEFAULT_NAME)
+}

@@ -1,0 +1,354 @@
+//! One limit for several processes, over Redis or Valkey.
+//!
+//! Processes that call one provider account share its limits: together they have no more calls in flight than
+//! one process would, and a 429 to one of them slows all down. [`Share::connect`] connects to the store, and
+//! [`RequestGate::share`](crate::gate::RequestGate::share) makes the models of a gate share their limits.
+//!
+//! ```no_run
+//! use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
+//! use tidegate_native::share::{Share, ShareSettings};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let share = Share::connect(&ShareSettings::new("redis://127.0.0.1:6379", "acme-prod")).await?;
+//! let gate = RequestGate::new()?;
+//! gate.share(share);
+//! let writer = ResourceKey::chat("acme", "writer-large");
+//! gate.register(&writer, &Limits::at_most(64))?; // at most 64 calls at once, over all processes
+//!
+//! let permit = gate.acquire(&Call::new(writer)).await?;
+//! // ... make the call ...
+//! # permit.finish(tidegate_core::request::Outcome::Success);
+//! gate.leave_share().await; // the other processes get its share at once
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The processes exchange messages by a few commands to the store ten times a second; a call needs none of
+//! them. One of the processes leads: it owns the limit and leases a part of it, a *share*, to each. If it
+//! stops, another takes over. [`tidegate_core::share`] describes the protocol and its bounds.
+//!
+//! All processes with one [name](ShareSettings::name) must register a model with the same limits. Rate
+//! budgets, the spacing of calls and the health of a provider are not shared.
+//!
+//! If the store is unreachable for less than five seconds, nothing changes. After that, [`OnLoss`] decides.
+
+mod driver;
+mod redis_store;
+mod store;
+mod suspend;
+#[cfg(test)]
+mod tests;
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_core::error::ConfigError;
+use tidegate_core::gate::Gate;
+use tidegate_core::limit::{Aimd, AimdConfig, LimitChoice};
+use tidegate_core::request::ResourceId;
+use tidegate_core::share::{Member, MemberHandle, MemberId, MemberState, ShareConfig};
+use tidegate_core::time::Clock as _;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+pub use tidegate_core::share::OnLoss;
+
+use crate::host::TokioHost;
+use driver::{Driver, LeaderSettings};
+use redis_store::{Connection, RedisStore};
+use store::Store;
+use suspend::suspended;
+
+/// The most bytes of a [name](ShareSettings::name).
+const MAX_NAME_BYTES: usize = 64;
+
+/// How long [`Share::leave`] waits for the last reports.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// With which processes limits are shared, and over which server.
+#[derive(Clone)]
+pub struct ShareSettings {
+    url: String,
+    /// The name that all processes use that share limits: 1 to 64 letters, digits and the characters `-`,
+    /// `_` and `.`.
+    pub name: String,
+    /// What this process does when it has lost the others, for example because the store is unreachable.
+    pub on_loss: OnLoss,
+}
+
+impl ShareSettings {
+    /// Creates settings with the default [`OnLoss`].
+    ///
+    /// `url` is that of a Redis or Valkey server: `redis://[[user]:password@]host[:port][/database]`, or
+    /// `rediss://` for TLS with the certificate authorities of the system. It may contain a password, which
+    /// is shown nowhere.
+    #[must_use]
+    pub fn new(url: &str, name: &str) -> Self {
+        Self { url: url.to_string(), name: name.to_string(), on_loss: OnLoss::default() }
+    }
+
+    /// Returns the settings with this URL.
+    #[must_use]
+    pub fn with_url(self, url: &str) -> Self {
+        Self { url: url.to_string(), ..self }
+    }
+
+    /// Returns the settings with `on_loss`.
+    #[must_use]
+    pub fn with_on_loss(self, on_loss: OnLoss) -> Self {
+        Self { on_loss, ..self }
+    }
+}
+
+/// Leaves out the URL, which may contain a password.
+impl fmt::Debug for ShareSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url: _, name, on_loss } = self;
+        f.debug_struct("ShareSettings").field("name", name).field("on_loss", on_loss).finish_non_exhaustive()
+    }
+}
+
+/// The reason why limits cannot be shared. It contains no password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShareError {
+    /// The URL cannot be parsed.
+    #[error(
+        "the address of the store is not valid: expected `redis://host:port`, `redis://user:password@host:port/database`, \
+         or the same with `rediss://` for TLS"
+    )]
+    Url,
+    /// There is no URL.
+    #[error("the address of the store is missing: expected `url_env` in [share], or --share URL")]
+    NoUrl,
+    /// The name is not valid.
+    #[error("the name `{0}` is not valid: expected 1 to 64 letters, digits and the characters `-`, `_` and `.`")]
+    Name(String),
+    /// The server cannot be reached, or rejects commands.
+    #[error("cannot share limits over {address}: {why}")]
+    Unreachable {
+        /// The address without credentials.
+        address: String,
+        /// The reason.
+        why: String,
+    },
+}
+
+/// The state of one shared limit, to show.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ShareStatus {
+    /// The shared limit: `provider/model/domain`.
+    pub limit: Arc<str>,
+    /// The algorithm of the limit.
+    pub algorithm: LimitChoice,
+    /// The share of this process.
+    pub member: MemberState,
+    /// The error of the last step at the store. `None` if it succeeded.
+    pub error: Option<String>,
+}
+
+/// One line for people.
+impl fmt::Display for ShareStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MemberState { members, limit, share, room, has_lease, is_leader, age, .. } = self.member;
+        match age {
+            None => f.write_str("waits for its first share")?,
+            Some(_) if has_lease => {
+                let processes = if members == 1 { "process" } else { "processes" };
+                let leader = if is_leader { "this one leads" } else { "another one leads" };
+                write!(f, "{share} of {limit} slots, {members} {processes}, {leader}")?;
+            }
+            Some(age) => {
+                let age = Duration::from(age).as_secs();
+                write!(f, "no share for {age} s, {room} slots until it is back; last {share} of {limit}")?;
+            }
+        }
+        self.error.as_ref().map_or(Ok(()), |error| write!(f, "; the store: {error}"))
+    }
+}
+
+/// A connection to the store, and the limits of this process that are shared over it.
+///
+/// If it is dropped without [`Share::leave`], the other processes treat this one as killed: they get its
+/// share after five seconds.
+pub struct Share {
+    connection: Arc<Connection>,
+    name: String,
+    config: ShareConfig,
+    limits: Mutex<Vec<SharedLimit>>,
+    leaves: watch::Sender<bool>,
+}
+
+/// One limit that is shared. Its task ends when this is dropped.
+struct SharedLimit {
+    name: Arc<str>,
+    algorithm: LimitChoice,
+    host: TokioHost,
+    member: driver::Member,
+    error: Arc<Mutex<Option<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for SharedLimit {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl SharedLimit {
+    fn status(&self) -> ShareStatus {
+        let now = self.member.to_member(self.host.now());
+        let member = self.member.with(|member| member.state(now));
+        let (limit, algorithm) = (Arc::clone(&self.name), self.algorithm);
+        ShareStatus { limit, algorithm, member, error: self.error.lock().clone() }
+    }
+}
+
+impl Share {
+    /// Connects to the server.
+    ///
+    /// # Errors
+    ///
+    /// The URL or the name is not valid, or the server cannot be reached within a second.
+    pub async fn connect(settings: &ShareSettings) -> Result<Self, ShareError> {
+        let ShareSettings { url, name, on_loss } = settings;
+        check_name(name)?;
+        if url.is_empty() {
+            return Err(ShareError::NoUrl);
+        }
+        let connection = Arc::new(Connection::open(url).await?);
+        let config = ShareConfig { on_loss: *on_loss, ..ShareConfig::default() };
+        let (limits, leaves) = (Mutex::default(), watch::Sender::new(false));
+        Ok(Self { connection, name: name.clone(), config, limits, leaves })
+    }
+
+    /// Shares the limit of a resource from now on. `limit` is its name, which is the same in all processes:
+    /// `provider/model/domain`. `choice` and `aimd` are the settings of the limit.
+    ///
+    /// No call starts until the first share arrives, which takes about 0.2 seconds, or up to two seconds if
+    /// the leader has just stopped. If the limit was shared already, it is shared anew.
+    ///
+    /// # Errors
+    ///
+    /// A setting is out of range, or `resource` is not one of the gate's.
+    pub fn join(
+        &self,
+        gate: &Gate<TokioHost>,
+        resource: ResourceId,
+        limit: &str,
+        choice: LimitChoice,
+        aimd: &AimdConfig,
+    ) -> Result<(), ConfigError> {
+        let store = RedisStore::new(Arc::clone(&self.connection), &self.name, limit);
+        let settings = LeaderSettings { share: self.config, choice, aimd: aimd.clone() };
+        let shared = share_limit(gate, resource, limit, settings, store, self.leaves.subscribe())?;
+        let mut limits = self.limits.lock();
+        limits.retain(|known| *known.name != *limit);
+        limits.push(shared);
+        Ok(())
+    }
+
+    /// Returns the state of every shared limit, in the order in which they were first shared.
+    #[must_use]
+    pub fn status(&self) -> Vec<ShareStatus> {
+        self.limits.lock().iter().map(SharedLimit::status).collect()
+    }
+
+    /// Returns the state of the limit `limit`, or `None` if it is not shared.
+    #[must_use]
+    pub fn status_of(&self, limit: &str) -> Option<ShareStatus> {
+        self.limits.lock().iter().find(|known| *known.name == *limit).map(SharedLimit::status)
+    }
+
+    /// Returns the name under which limits are shared.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the address of the server, without credentials.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.connection.address()
+    }
+
+    /// Leaves: no more calls start, and the other processes get the shares of this one at once.
+    ///
+    /// Call it when the calls have ended, since it waits for them. It takes at most two seconds.
+    pub async fn leave(&self) {
+        self.leaves.send_replace(true);
+        let limits = std::mem::take(&mut *self.limits.lock());
+        let _ = timeout(LEAVE_TIMEOUT, async {
+            for mut limit in limits {
+                let _ = (&mut limit.task).await;
+            }
+        })
+        .await;
+    }
+}
+
+/// One line for people.
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shares limits as `{}` over {}", self.name, self.address())
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, connection, .. } = self;
+        f.debug_struct("Share").field("name", name).field("address", &connection.address()).finish_non_exhaustive()
+    }
+}
+
+/// Checks a [name](ShareSettings::name).
+pub(crate) fn check_name(name: &str) -> Result<(), ShareError> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_allowed) {
+        return Err(ShareError::Name(name.to_string()));
+    }
+    Ok(())
+}
+
+/// Installs a member as the limit of a resource, and spawns the task that drives it.
+fn share_limit(
+    gate: &Gate<TokioHost>,
+    resource: ResourceId,
+    name: &str,
+    settings: LeaderSettings,
+    store: impl Store,
+    leaves: watch::Receiver<bool>,
+) -> Result<SharedLimit, ConfigError> {
+    let host = gate.host().clone();
+    // The leader has the ramp. A ramp of its own here would hold back the share.
+    let local = AimdConfig { ramp: tidegate_core::time::Duration::ZERO, ..settings.aimd.clone() };
+    let member = gate.with(|machine, now| {
+        let cap = machine.stats(now, resource).map_or(1, |stats| stats.effective_max);
+        let own = match settings.choice.make()? {
+            Some(algorithm) => algorithm,
+            None => Box::new(Aimd::new(settings.aimd.clone(), cap)?),
+        };
+        let start = now + suspended();
+        let member = Member::new(start, MemberId(random_number()), settings.share, own, random_number())?;
+        let member = MemberHandle::new(member, suspended);
+        machine.reconfigure(now, resource, local)?;
+        machine.set_algorithm(now, resource, Box::new(member.clone()))?;
+        Ok(member)
+    })?;
+    let (error, gate, algorithm) = (Arc::default(), gate.clone(), settings.choice);
+    let driver = Driver { gate, resource, member: member.clone(), settings, store, error: Arc::clone(&error), leaves };
+    let task = host.spawn_task(driver.run());
+    Ok(SharedLimit { name: name.into(), algorithm, host, member, error, task })
+}
+
+/// Returns a number below 2^53 that differs between processes, and between calls.
+fn random_number() -> u64 {
+    RandomState::new().hash_one(std::process::id()) >> 11
+}

@@ -1,0 +1,257 @@
+//! The store on Redis or Valkey.
+//!
+//! A shared limit has two keys, both hashes. The braces make both belong to one node of a cluster.
+//!
+//! ```text
+//! {tg:NAME:provider/model/domain}:state    term, version, decision, snapshot
+//! {tg:NAME:provider/model/domain}:reports  position, and for each member: "POSITION SEQ REPORT"
+//! ```
+//!
+//! Reports and decisions are complete, so only the newest is kept: a stream of them would be read to its end
+//! and trimmed to one entry for each member. Scripts make the steps atomic. Each is sent whole, which costs a few
+//! hundred bytes, so that a server that was restarted needs no second round trip. The keys expire a day after
+//! the last write.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, RedisResult, cmd};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidegate_core::share::{Decide, Decided, Decision, Lead, MemberReport, Reports, TakeLead, Term};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::ShareError;
+use super::store::{Store, StoreError};
+
+/// How long one step may take, with the connection if there is none. It is below the time after which a
+/// member takes the lead, so that one lost answer does not replace the leader.
+const STEP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the keys are kept after the last write. A limit that nobody has used for longer is learned anew.
+const KEPT: Duration = Duration::from_hours(24);
+
+/// The field of the reports that counts them.
+const POSITION: &str = "position";
+
+/// KEYS: reports. ARGV: member, seq, report, seconds to keep.
+const REPORT: &str = "
+local old = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+if (tonumber(string.match(old, '^%d+ (%d+) ')) or 0) < tonumber(ARGV[2]) then
+  local position = redis.call('HINCRBY', KEYS[1], 'position', 1)
+  redis.call('HSET', KEYS[1], ARGV[1], position .. ' ' .. ARGV[2] .. ' ' .. ARGV[3])
+  redis.call('EXPIRE', KEYS[1], ARGV[4])
+end";
+
+/// KEYS: state, reports. ARGV: term, version, decision, snapshot, position read, seconds to keep, members.
+const DECIDE: &str = "
+local term = redis.call('HGET', KEYS[1], 'term') or ARGV[1]
+redis.call('HSET', KEYS[1], 'term', term)
+local version = tonumber(redis.call('HGET', KEYS[1], 'version') or 0)
+if term ~= ARGV[1] or version >= tonumber(ARGV[2]) then return term end
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'decision', ARGV[3], 'snapshot', ARGV[4])
+redis.call('EXPIRE', KEYS[1], ARGV[6])
+local known = {position = true}
+for i = 7, #ARGV do known[ARGV[i]] = true end
+for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do
+  local at = not known[id] and string.match(redis.call('HGET', KEYS[2], id), '^%d+')
+  if at and tonumber(at) <= tonumber(ARGV[5]) then redis.call('HDEL', KEYS[2], id) end
+end
+return term";
+
+/// KEYS: state. ARGV: expected term, new term, seconds to keep.
+const TAKE_LEAD: &str = "
+local term = redis.call('HGET', KEYS[1], 'term') or ARGV[1]
+if term == ARGV[1] then term = ARGV[2] end
+redis.call('HSET', KEYS[1], 'term', term)
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return {term, redis.call('HGET', KEYS[1], 'snapshot')}";
+
+/// One connection to a server, for all limits of a process. It is opened again by the next step after a
+/// failure.
+pub(super) struct Connection {
+    client: Client,
+    settings: AsyncConnectionConfig,
+    /// The address without credentials.
+    address: String,
+    open: Mutex<OpenConnection>,
+}
+
+#[derive(Default)]
+struct OpenConnection {
+    connection: Option<MultiplexedConnection>,
+    /// How many connections were opened.
+    opened: u64,
+}
+
+impl Connection {
+    /// Connects to the server at `url`, and checks that it runs scripts.
+    pub(super) async fn open(url: &str) -> Result<Self, ShareError> {
+        // The error of the library is not shown: it may contain a part of the URL.
+        let client = Client::open(url).map_err(|_| ShareError::Url)?;
+        let info = client.get_connection_info();
+        let scheme = match info.addr() {
+            ConnectionAddr::Tcp(..) => "redis://",
+            ConnectionAddr::TcpTls { .. } => {
+                // An error means that the process already has a TLS provider, which is fine.
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                "rediss://"
+            }
+            _ => "unix://",
+        };
+        let address = format!("{scheme}{}/{}", info.addr(), info.redis_settings().db());
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(STEP_TIMEOUT))
+            .set_response_timeout(Some(STEP_TIMEOUT));
+        let connection = Self { client, settings, address, open: Mutex::default() };
+        let checked = connection.run::<()>(&script("return redis.call('PING')", &[])).await;
+        match checked {
+            Ok(()) => Ok(connection),
+            Err(why) => Err(ShareError::Unreachable { address: connection.address, why: why.to_string() }),
+        }
+    }
+
+    /// Returns the address without credentials.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Runs one step within [`STEP_TIMEOUT`].
+    ///
+    /// After an error, the next step opens a new connection: a cut network reports no error, and after a
+    /// failover the address may name another server.
+    async fn run<T: FromRedisValue>(&self, step: &Cmd) -> Result<T, StoreError> {
+        let mut used = 0;
+        let end = timeout(STEP_TIMEOUT, async {
+            let mut connection = self.connection(&mut used).await?;
+            step.query_async(&mut connection).await
+        });
+        let error = match end.await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) if !error.is_timeout() => StoreError::Failed(error.to_string()),
+            Ok(Err(_)) | Err(_) => StoreError::Timeout(STEP_TIMEOUT),
+        };
+        let mut open = self.open.lock().await;
+        if open.opened == used {
+            open.connection = None;
+        }
+        Err(error)
+    }
+
+    /// Returns the open connection, and opens one if there is none. Stores its number in `used`.
+    async fn connection(&self, used: &mut u64) -> RedisResult<MultiplexedConnection> {
+        let mut open = self.open.lock().await;
+        if open.connection.is_none() {
+            let new = self.client.get_multiplexed_async_connection_with_config(&self.settings).await?;
+            open.connection = Some(new);
+            open.opened += 1;
+        }
+        *used = open.opened;
+        match &open.connection {
+            Some(connection) => Ok(connection.clone()),
+            None => Err((redis::ErrorKind::Client, "no connection").into()),
+        }
+    }
+}
+
+/// Returns the command that runs a script on these keys. Arguments are added to it.
+fn script(code: &str, keys: &[&str]) -> Cmd {
+    let mut command = cmd("EVAL");
+    command.arg(code).arg(keys.len()).arg(keys);
+    command
+}
+
+fn json(value: &impl Serialize) -> Result<String, StoreError> {
+    // A message is made of numbers, lists and maps with numbers as keys.
+    serde_json::to_string(value).map_err(|error| StoreError::Failed(error.to_string()))
+}
+
+fn term_text(term: Term) -> String {
+    format!("{} {}", term.epoch, term.nonce)
+}
+
+/// The store of one shared limit.
+pub(super) struct RedisStore {
+    connection: Arc<Connection>,
+    state: String,
+    reports: String,
+}
+
+impl RedisStore {
+    /// Creates the store of the limit `limit` (`provider/model/domain`) that the processes called `name`
+    /// share.
+    pub(super) fn new(connection: Arc<Connection>, name: &str, limit: &str) -> Self {
+        let key = |part| format!("{{tg:{name}:{limit}}}:{part}");
+        Self { connection, state: key("state"), reports: key("reports") }
+    }
+
+    fn damaged(key: &str, field: &str) -> StoreError {
+        StoreError::Damaged(format!("`{key}`, field `{field}`"))
+    }
+
+    fn read<T: DeserializeOwned>(&self, field: &str, json: &str) -> Result<T, StoreError> {
+        serde_json::from_str(json).map_err(|_| Self::damaged(&self.state, field))
+    }
+
+    fn read_term(&self, text: &str) -> Result<Term, StoreError> {
+        let numbers = text.split_once(' ').and_then(|(epoch, nonce)| Some((epoch.parse().ok()?, nonce.parse().ok()?)));
+        let (epoch, nonce) = numbers.ok_or_else(|| Self::damaged(&self.state, "term"))?;
+        Ok(Term { epoch, nonce })
+    }
+}
+
+impl Store for RedisStore {
+    async fn report(&self, report: MemberReport) -> Result<(), StoreError> {
+        let mut step = script(REPORT, &[&self.reports]);
+        step.arg(report.member.0).arg(report.seq).arg(json(&report)?).arg(KEPT.as_secs());
+        self.connection.run(&step).await
+    }
+
+    async fn reports_since(&self, since: u64) -> Result<Reports, StoreError> {
+        let mut step = cmd("HGETALL");
+        step.arg(&self.reports);
+        let mut fields: HashMap<String, String> = self.connection.run(&step).await?;
+        let damaged = || Self::damaged(&self.reports, POSITION);
+        let next = fields.remove(POSITION).map_or(Ok(0), |text| text.parse()).map_err(|_| damaged())?;
+        let since = if since > next { 0 } else { since };
+        // A report that cannot be read, for example of a later version of tidegate, is left out: the others
+        // must not stop. Its member gets no share.
+        let read = |text: &String| {
+            let (position, rest) = text.split_once(' ')?;
+            let (_, report) = rest.split_once(' ')?;
+            (position.parse::<u64>().ok()? > since).then(|| serde_json::from_str(report).ok())?
+        };
+        Ok(Reports { reports: fields.values().filter_map(read).collect(), next })
+    }
+
+    async fn decide(&self, decide: Decide, read: u64) -> Result<Decided, StoreError> {
+        let Decide { decision, snapshot } = &decide;
+        let mut step = script(DECIDE, &[&self.state, &self.reports]);
+        step.arg(term_text(decision.term)).arg(decision.version).arg(json(decision)?).arg(json(snapshot)?);
+        step.arg(read).arg(KEPT.as_secs());
+        for member in snapshot.members.keys() {
+            step.arg(member.0);
+        }
+        let term: String = self.connection.run(&step).await?;
+        Ok(Decided { term: self.read_term(&term)? })
+    }
+
+    async fn take_lead(&self, request: TakeLead) -> Result<Lead, StoreError> {
+        let mut step = script(TAKE_LEAD, &[&self.state]);
+        step.arg(term_text(request.expected)).arg(term_text(request.term)).arg(KEPT.as_secs());
+        let (term, snapshot): (String, Option<String>) = self.connection.run(&step).await?;
+        let snapshot = snapshot.map(|text| self.read("snapshot", &text)).transpose()?;
+        Ok(Lead { term: self.read_term(&term)?, snapshot })
+    }
+
+    async fn decisions_since(&self, term: Term, version: u64) -> Result<Option<Decision>, StoreError> {
+        let mut step = cmd("HGET");
+        step.arg(&self.state).arg("decision");
+        let text: Option<String> = self.connection.run(&step).await?;
+        let newest: Option<Decision> = text.map(|text| self.read("decision", &text)).transpose()?;
+        Ok(newest.filter(|newest| (newest.term, newest.version) != (term, version)))
+    }
+}

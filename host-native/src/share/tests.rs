@@ -1,0 +1,395 @@
+//! Tests of the stores against one contract, and of the driver in virtual time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration as StdDuration;
+
+use tidegate_core::gate::OwnedPermit;
+use tidegate_core::request::{Outcome, Request};
+use tidegate_core::share::{
+    Decide, Decided, Decision, KnownMember, Lead, MemberReport, MemoryStore, Reports, Snapshot, TakeLead, Term,
+};
+
+use super::store::StoreError;
+use super::*;
+use crate::gate::{Limits, RequestGate, ResourceKey};
+use crate::redis_server::RedisServer;
+
+/// A store in memory that can be made unreachable. Clones are handles to the same store.
+#[derive(Clone, Default)]
+struct TestStore {
+    store: Arc<Mutex<MemoryStore>>,
+    is_unreachable: Arc<AtomicBool>,
+}
+
+impl TestStore {
+    fn step<T>(&self, step: impl FnOnce(&mut MemoryStore) -> T) -> Result<T, StoreError> {
+        if self.is_unreachable.load(Ordering::Relaxed) {
+            return Err(StoreError::Failed("it is unreachable".to_string()));
+        }
+        Ok(step(&mut self.store.lock()))
+    }
+
+    fn set_unreachable(&self, is_unreachable: bool) {
+        self.is_unreachable.store(is_unreachable, Ordering::Relaxed);
+    }
+
+    fn flush(&self) {
+        *self.store.lock() = MemoryStore::default();
+    }
+}
+
+impl Store for TestStore {
+    async fn report(&self, report: MemberReport) -> Result<(), StoreError> {
+        self.step(|store| store.report(report))
+    }
+
+    async fn reports_since(&self, since: u64) -> Result<Reports, StoreError> {
+        self.step(|store| store.reports_since(since))
+    }
+
+    async fn decide(&self, decide: Decide, read: u64) -> Result<Decided, StoreError> {
+        self.step(|store| store.decide(decide, read))
+    }
+
+    async fn take_lead(&self, request: TakeLead) -> Result<Lead, StoreError> {
+        self.step(|store| store.take_lead(request))
+    }
+
+    async fn decisions_since(&self, term: Term, version: u64) -> Result<Option<Decision>, StoreError> {
+        self.step(|store| store.decisions_since(term, version))
+    }
+}
+
+fn report(member: u64, seq: u64) -> MemberReport {
+    let (started, ended, ends, groups) = (3, 1, Vec::new(), Vec::new());
+    MemberReport { member: MemberId(member), seq, version: 0, share: 0, started, ended, ends, groups, leaves: false }
+}
+
+fn decide(term: Term, version: u64, members: &[u64]) -> Decide {
+    let known = KnownMember { seq: 1, ended: 0, in_flight: 0, occupied: 0 };
+    let members = members.iter().map(|id| (MemberId(*id), known)).collect();
+    let shares = std::collections::BTreeMap::new();
+    Decide {
+        decision: Decision { term, version, limit: 7, pause_ms: 0, beat_ms: 100, shares },
+        snapshot: Snapshot { version, limit: 7, cut_version: 0, members },
+    }
+}
+
+/// Checks every step of an empty store.
+async fn check_contract(store: &impl Store) {
+    let (first, second) = (Term { epoch: 1, nonce: 5 }, Term { epoch: 2, nonce: (1 << 53) - 1 });
+    let seqs = |reports: &Reports| {
+        let mut seqs: Vec<_> = reports.reports.iter().map(|report| (report.member.0, report.seq)).collect();
+        seqs.sort_unstable();
+        seqs
+    };
+
+    // The newest report of each member is kept. A repeated or older one changes nothing.
+    assert_eq!(store.reports_since(0).await, Ok(Reports::default()));
+    for seq in [1, 2, 2, 1] {
+        store.report(report(1, seq)).await.unwrap();
+    }
+    store.report(report(1 << 53, 9)).await.unwrap();
+    let all = store.reports_since(0).await.unwrap();
+    assert_eq!((seqs(&all), all.next), (vec![(1, 2), (1 << 53, 9)], 3));
+    assert!(all.reports.contains(&report(1, 2)), "a report is returned as it was written");
+    assert_eq!(seqs(&store.reports_since(2).await.unwrap()), [(1 << 53, 9)]);
+    assert_eq!(seqs(&store.reports_since(3).await.unwrap()), []);
+    assert_eq!(seqs(&store.reports_since(4).await.unwrap()).len(), 2, "a store that lost writes returns all");
+
+    // The first leader takes the lead, also if its request is repeated. A second one must know its term.
+    let request = TakeLead { expected: Term::default(), term: first };
+    for _ in 0..2 {
+        assert_eq!(store.take_lead(request).await, Ok(Lead { term: first, snapshot: None }));
+    }
+    let late = TakeLead { expected: Term::default(), term: second };
+    assert_eq!(store.take_lead(late).await.map(|lead| lead.term), Ok(first));
+
+    // A decision is kept if its term is the present one and its version is new.
+    assert_eq!(store.decisions_since(Term::default(), 0).await, Ok(None));
+    let two = decide(first, 2, &[1, 1 << 53]);
+    assert_eq!(store.decide(two.clone(), 3).await, Ok(Decided { term: first }));
+    assert_eq!(store.decide(decide(first, 1, &[]), 3).await, Ok(Decided { term: first }));
+    assert_eq!(store.decide(decide(second, 3, &[]), 3).await, Ok(Decided { term: first }));
+    assert_eq!(store.decisions_since(Term::default(), 0).await, Ok(Some(two.decision.clone())));
+    assert_eq!(store.decisions_since(first, 1).await, Ok(Some(two.decision.clone())));
+    assert_eq!(store.decisions_since(first, 2).await, Ok(None), "it is known");
+    assert_eq!(store.reports_since(0).await.unwrap().reports.len(), 2, "rejected decisions drop no reports");
+
+    // A successor gets the snapshot, and the old leader is fenced off.
+    let request = TakeLead { expected: first, term: second };
+    let lead = Lead { term: second, snapshot: Some(two.snapshot) };
+    assert_eq!(store.take_lead(request).await, Ok(lead));
+    assert_eq!(store.decide(decide(first, 3, &[]), 3).await, Ok(Decided { term: second }));
+    assert_eq!(store.decisions_since(first, 2).await, Ok(None));
+
+    // The reports of members that are gone are dropped if the leader has read them.
+    store.report(report(2, 1)).await.unwrap();
+    assert_eq!(store.decide(decide(second, 3, &[1]), 3).await, Ok(Decided { term: second }));
+    assert_eq!(seqs(&store.reports_since(0).await.unwrap()), [(1, 2), (2, 1)]);
+}
+
+#[tokio::test]
+async fn the_store_in_memory_keeps_the_contract() {
+    check_contract(&TestStore::default()).await;
+}
+
+#[tokio::test]
+async fn the_store_on_redis_keeps_the_contract_also_with_a_password_and_after_a_loss_of_its_data() {
+    let mut server = RedisServer::start_with(Some("pass-word"));
+    let connection = Arc::new(Connection::open(&server.url()).await.unwrap());
+    let store = |limit| RedisStore::new(Arc::clone(&connection), "prod", limit);
+    check_contract(&store("acme/{odd} model/chat")).await;
+    // Another limit has its own state.
+    check_contract(&store("acme/other/chat")).await;
+    server.send("FLUSHALL").unwrap();
+    check_contract(&store("acme/other/chat")).await;
+    server.stop();
+    store("acme/third/chat").report(report(1, 1)).await.unwrap_err();
+    server.restart();
+    check_contract(&store("acme/third/chat")).await;
+}
+
+#[tokio::test]
+async fn a_damaged_value_is_an_error_that_names_its_key_and_a_damaged_report_is_left_out() {
+    let server = RedisServer::start();
+    let connection = Arc::new(Connection::open(&server.url()).await.unwrap());
+    let store = RedisStore::new(connection, "prod", "acme/m/chat");
+    server.send(r#"HSET {tg:prod:acme/m/chat}:state decision "{}" term x"#).unwrap();
+    server.send(r#"HSET {tg:prod:acme/m/chat}:reports 7 "1 1 nonsense" 8 nonsense position 4"#).unwrap();
+    let damaged = |field| StoreError::Damaged(format!("`{{tg:prod:acme/m/chat}}:state`, field `{field}`"));
+    assert_eq!(store.decisions_since(Term::default(), 0).await, Err(damaged("decision")));
+    let request = TakeLead { expected: Term::default(), term: Term { epoch: 1, nonce: 1 } };
+    assert_eq!(store.take_lead(request).await, Err(damaged("term")));
+    store.report(report(1, 1)).await.unwrap();
+    store.report(report(8, 1)).await.unwrap();
+    let read = store.reports_since(0).await.unwrap();
+    assert_eq!((read.reports.len(), read.next), (2, 6));
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_errors_without_the_password() {
+    let connect = async |url: &str, name: &str| {
+        let settings = ShareSettings::new(url, name);
+        assert!(!format!("{settings:?}").contains("secret"));
+        let error = Share::connect(&settings).await.unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{error}");
+        error
+    };
+    assert!(connect("", "prod").await.contains("the address of the store is missing"));
+    for url in ["secret", "http://host:1/secret", "redis://:secret@host:port"] {
+        let error = connect(url, "prod").await;
+        assert!(error.contains("redis://host:port"), "{error}");
+    }
+    for name in ["", "a b", "a}b", &"n".repeat(65)] {
+        assert!(connect("redis://:secret@127.0.0.1:1", name).await.contains("letters, digits"));
+    }
+    let unreachable = connect("redis://user:secret@127.0.0.1:1/3", "prod").await;
+    assert!(unreachable.starts_with("cannot share limits over redis://127.0.0.1:1/3: "), "{unreachable}");
+    let server = RedisServer::start_with(Some("pass-word"));
+    let wrong = connect(&format!("redis://:secret@127.0.0.1:{}", server.port()), "prod").await;
+    assert!(wrong.contains(&format!("127.0.0.1:{}", server.port())), "{wrong}");
+}
+
+/// A process in virtual time: a gate with one model, which is shared.
+struct Process {
+    gate: RequestGate,
+    resource: ResourceId,
+    shared: SharedLimit,
+    leaves: watch::Sender<bool>,
+    permits: Vec<OwnedPermit<TokioHost>>,
+}
+
+impl Process {
+    fn start(store: &TestStore, cap: u32, on_loss: OnLoss) -> Self {
+        Self::start_with(store, cap, LimitChoice::Fixed { limit: cap }, on_loss)
+    }
+
+    fn start_with(store: &TestStore, cap: u32, choice: LimitChoice, on_loss: OnLoss) -> Self {
+        let gate = RequestGate::new().unwrap();
+        let key = ResourceKey::chat("acme", "m");
+        let resource = gate.register(&key, &Limits::at_most(cap).with_algorithm(choice)).unwrap();
+        let share = ShareConfig { on_loss, ..ShareConfig::default() };
+        let aimd = AimdConfig { ramp: tidegate_core::time::Duration::ZERO, ..AimdConfig::default() };
+        let (leaves, left) = watch::channel(false);
+        let settings = LeaderSettings { share, choice, aimd };
+        let name = key.to_string();
+        let shared = share_limit(gate.core(), resource, &name, settings, store.clone(), left).unwrap();
+        Self { gate, resource, shared, leaves, permits: Vec::new() }
+    }
+
+    /// Starts as many calls as it may. Returns the number of its calls in flight.
+    fn start_calls(&mut self) -> usize {
+        while let Ok(permit) = self.gate.core().try_acquire_owned(Request::new(self.resource)) {
+            self.permits.push(permit);
+        }
+        self.permits.len()
+    }
+
+    fn end_calls(&mut self, outcome: Outcome) {
+        for permit in self.permits.drain(..) {
+            permit.finish(outcome);
+        }
+    }
+
+    fn state(&self) -> MemberState {
+        self.shared.status().member
+    }
+}
+
+/// Lets time pass in virtual time.
+async fn pass(millis: u64) {
+    tokio::time::sleep(StdDuration::from_millis(millis)).await;
+}
+
+/// Starts the calls of all processes during one second. Checks that they never exceed `limit` together.
+/// Returns the calls in flight of each.
+async fn start_calls(processes: &mut [&mut Process], limit: usize) -> Vec<usize> {
+    let mut counts = Vec::new();
+    for _ in 0..20 {
+        pass(50).await;
+        counts = processes.iter_mut().map(|process| process.start_calls()).collect();
+        assert!(counts.iter().sum::<usize>() <= limit, "{counts:?}");
+    }
+    counts
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_processes_divide_one_limit_and_a_call_waits_for_the_first_share() {
+    let store = TestStore::default();
+    let mut first = Process::start(&store, 8, OnLoss::Stop);
+    assert_eq!(first.start_calls(), 0, "it has no share yet");
+    let permit = first.gate.core().acquire_owned(Request::new(first.resource)).await.unwrap();
+    drop(permit);
+    assert_eq!(start_calls(&mut [&mut first], 8).await, [8]);
+    let mut second = Process::start(&store, 8, OnLoss::Stop);
+    assert_eq!(start_calls(&mut [&mut first, &mut second], 8).await, [8, 0], "the calls of the first occupy all");
+    first.end_calls(Outcome::Success);
+    // Both want more than they have. The demand of the second is a call that waits.
+    let waits = tokio::spawn(second.gate.core().acquire_owned(Request::new(second.resource)));
+    pass(300).await;
+    second.permits.push(waits.await.unwrap().unwrap());
+    assert_eq!(start_calls(&mut [&mut first, &mut second], 8).await.iter().sum::<usize>(), 8);
+    let states = [first.state(), second.state()];
+    assert!(states.iter().all(|state| (state.members, state.limit, state.has_lease) == (2, 8, true)), "{states:?}");
+    assert_eq!([states[0].is_leader, states[1].is_leader], [true, false]);
+    assert_eq!(
+        first.shared.status().to_string(),
+        format!("{} of 8 slots, 2 processes, this one leads", states[0].share)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_at_one_process_lowers_the_limit_of_all() {
+    let store = TestStore::default();
+    let mut first = Process::start_with(&store, 16, LimitChoice::Aimd, OnLoss::Stop);
+    let mut second = Process::start_with(&store, 16, LimitChoice::Aimd, OnLoss::Stop);
+    start_calls(&mut [&mut first, &mut second], 16).await;
+    assert_eq!(second.state().limit, 16);
+    first.end_calls(Outcome::RateLimited);
+    pass(300).await;
+    assert!(second.state().limit < 16, "{:?}", second.state());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_loss_of_the_store_has_no_effect_and_a_long_one_that_of_on_loss() {
+    for (on_loss, expected) in [(OnLoss::Stop, 0), (OnLoss::Share, 4), (OnLoss::Alone, 8)] {
+        let store = TestStore::default();
+        let mut first = Process::start(&store, 8, on_loss);
+        let mut second = Process::start(&store, 8, on_loss);
+        pass(1_000).await;
+        store.set_unreachable(true);
+        pass(4_000).await;
+        let before = [first.state(), second.state()];
+        assert!(before.iter().all(|state| state.has_lease && state.room == state.share), "{before:?}");
+        pass(7_000).await;
+        for process in [&mut first, &mut second] {
+            assert_eq!(process.start_calls(), expected, "{on_loss:?}");
+            let text = process.shared.status().to_string();
+            assert!(text.ends_with("the store: it is unreachable") && text.starts_with("no share for 1"), "{text}");
+            process.end_calls(Outcome::Success);
+        }
+        store.set_unreachable(false);
+        pass(12_000).await;
+        let counts = start_calls(&mut [&mut first, &mut second], 8).await;
+        assert_eq!(counts.iter().sum::<usize>(), 8, "{on_loss:?}");
+        assert_eq!(first.shared.status().error, None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_go_on_when_the_leader_is_killed_and_when_the_store_loses_its_data() {
+    let store = TestStore::default();
+    let first = Process::start(&store, 8, OnLoss::Stop);
+    let mut second = Process::start(&store, 8, OnLoss::Stop);
+    pass(1_000).await;
+    assert!(first.state().is_leader);
+    let held = second.start_calls();
+    assert!(held > 0);
+    second.end_calls(Outcome::Success);
+    drop(first);
+    pass(2_500).await;
+    let state = second.state();
+    assert!(state.is_leader && state.has_lease && state.share as usize >= held, "{state:?}");
+    pass(12_000).await;
+    assert_eq!((second.state().members, second.state().share), (1, 8), "the share of the killed one has returned");
+    store.flush();
+    pass(12_000).await;
+    assert_eq!(start_calls(&mut [&mut second], 8).await, [8]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_leaves_starts_no_more_calls_and_gives_its_share_away_at_once() {
+    let store = TestStore::default();
+    let mut first = Process::start(&store, 8, OnLoss::Stop);
+    let mut second = Process::start(&store, 8, OnLoss::Stop);
+    pass(1_000).await;
+    second.start_calls();
+    second.leaves.send_replace(true);
+    pass(200).await;
+    assert!(!second.shared.task.is_finished(), "it reports the end of its calls");
+    let held = second.permits.len();
+    assert_eq!(second.start_calls(), held);
+    second.end_calls(Outcome::Success);
+    pass(500).await;
+    assert!(second.shared.task.is_finished());
+    assert_eq!(start_calls(&mut [&mut first], 8).await, [8]);
+    assert_eq!(first.state().members, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_granted_before_the_lease_lapsed_may_not_be_sent_after_it() {
+    let store = TestStore::default();
+    let process = Process::start(&store, 8, OnLoss::Stop);
+    pass(1_000).await;
+    let permit = process.gate.core().try_acquire_owned(Request::new(process.resource)).unwrap();
+    assert!(permit.may_send());
+    // The process is suspended: no beat runs.
+    process.shared.task.abort();
+    pass(6_000).await;
+    assert!(!permit.may_send());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_demand_of_tenants_is_reported_by_name_and_weight() {
+    let gate = RequestGate::new().unwrap();
+    let key = ResourceKey::chat("acme", "m");
+    let resource = gate.register(&key, &Limits::at_most(1).with_algorithm(LimitChoice::Fixed { limit: 1 })).unwrap();
+    gate.register_tenant("people", 4.0).unwrap();
+    let call = |tenant| crate::gate::Call::new(key.clone()).for_tenant(tenant);
+    let _held = gate.acquire(&call("people")).await.unwrap();
+    let mut waiting = Vec::new();
+    for tenant in ["people", "batch", "batch"] {
+        let (gate, call) = (gate.clone(), call(tenant));
+        waiting.push(tokio::spawn(async move { gate.acquire(&call).await.map(drop) }));
+    }
+    let unnamed = gate.core().clone();
+    waiting.push(tokio::spawn(async move { unnamed.acquire_owned(Request::new(resource)).await.map(drop) }));
+    pass(1).await;
+    let group = tidegate_core::share::Group::new;
+    let demand = gate.core().with(|machine, _| machine.demand(resource));
+    assert_eq!(demand, [group("people", 4.0, 2), group("batch", 1.0, 2), group("", 1.0, 1)]);
+    for task in waiting {
+        task.abort();
+    }
+}

@@ -1,0 +1,241 @@
+//! Tests of limits that several proxies and runs share over a real Redis server, under real faults.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use reqwest::Client;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::support::Scratch;
+use crate::support::patience::until;
+use crate::support::provider::{Seen, provider};
+use crate::support::redis_server::RedisServer;
+
+/// The shared limit of the tests.
+const LIMIT: u32 = 8;
+
+/// A process `tidegate proxy`. It is killed on drop.
+struct ProxyProcess {
+    child: Child,
+    address: String,
+    /// What it says about sharing at its start.
+    sharing: String,
+    http: Client,
+}
+
+impl ProxyProcess {
+    fn start(scratch: &Scratch) -> Self {
+        let mut child = scratch.command(&["proxy", "proxy.toml"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut line = || lines.next().expect("the proxy starts").unwrap();
+        let first = line();
+        let address = first.strip_prefix("listening on ").and_then(|rest| rest.strip_suffix("/v1")).expect(&first);
+        let (address, sharing) = (address.to_string(), line());
+        // An error means that another test has installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+        Self { child, address, sharing, http }
+    }
+
+    /// Sends `count` requests whose calls are held by the provider. Their status codes arrive in `answers`.
+    fn send(&self, count: u32, answers: &mut JoinSet<u16>) {
+        for _ in 0..count {
+            let request = self.http.post(format!("{}/v1/chat/completions", self.address));
+            let request = request.json(&json!({ "model": "held", "messages": [] }));
+            answers.spawn(async move { request.send().await.map_or(0, |response| response.status().as_u16()) });
+        }
+    }
+
+    async fn page(&self, path: &str) -> String {
+        self.http.get(format!("{}{path}", self.address)).send().await.unwrap().text().await.unwrap()
+    }
+
+    /// Returns the state of its share, or null before its first call.
+    async fn share(&self) -> Value {
+        let page: Value = serde_json::from_str(&self.page("/why").await).unwrap();
+        page["resources"][0]["share"].clone()
+    }
+
+    /// Waits until it has a valid share of a limit of `members` processes.
+    async fn until_members(&self, members: u32) {
+        let is_sharing = |share: &Value| share["members"] == members && share["is_degraded"] == false;
+        until(async || self.share().await, is_sharing).await;
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for ProxyProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Two proxies in front of one provider.
+struct Proxies {
+    server: RedisServer,
+    first: ProxyProcess,
+    second: ProxyProcess,
+    seen: Arc<Seen>,
+    scratch: Scratch,
+}
+
+impl Proxies {
+    /// Starts two proxies and makes one call through each, so that both are members.
+    async fn start() -> Self {
+        let server = RedisServer::start_with(Some("pass-word"));
+        let (base_url, seen) = provider();
+        let mut scratch = Scratch::new(1);
+        scratch.env("SHARE_URL", &server.url());
+        scratch.write(
+            "proxy.toml",
+            &format!(
+                "listen = \"127.0.0.1:0\"\n[share]\nurl_env = \"SHARE_URL\"\nname = \"test\"\non_loss = \"stop\"\n\
+                 [[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\nmax_parallel = {LIMIT}\nlimit = \"fixed\"\n"
+            ),
+        );
+        let (first, second) = (ProxyProcess::start(&scratch), ProxyProcess::start(&scratch));
+        let proxies = Self { server, first, second, seen, scratch };
+        for proxy in [&proxies.first, &proxies.second] {
+            let mut answers = JoinSet::new();
+            proxy.send(1, &mut answers);
+            proxies.until_in_flight(1).await;
+            proxies.release(1);
+            assert_eq!(answers.join_all().await, [200]);
+        }
+        proxies.first.until_members(2).await;
+        proxies.second.until_members(2).await;
+        proxies
+    }
+
+    async fn until_in_flight(&self, calls: u32) {
+        until(async || self.seen.in_flight(), |seen| *seen == calls).await;
+    }
+
+    fn release(&self, calls: u32) {
+        self.seen.go.add_permits(calls as usize);
+    }
+
+    /// Returns the most calls that were in flight at the same time.
+    fn peak(&self) -> u32 {
+        self.seen.peak.load(Ordering::SeqCst)
+    }
+
+    /// Sends requests to both proxies, and checks that all are answered and that the limit was kept.
+    async fn check_limit(&self, proxies: &[&ProxyProcess]) {
+        let mut answers = JoinSet::new();
+        for proxy in proxies {
+            proxy.send(2 * LIMIT, &mut answers);
+        }
+        self.until_in_flight(LIMIT).await;
+        self.release(2 * LIMIT * proxies.len() as u32);
+        assert!(answers.join_all().await.iter().all(|status| *status == 200));
+        assert_eq!(self.peak(), LIMIT);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_proxies_share_one_limit_and_show_it_without_the_password() {
+    let proxies = Proxies::start().await;
+    let Proxies { server, first, second, scratch, .. } = &proxies;
+    proxies.check_limit(&[first, second]).await;
+    let address = format!("redis://127.0.0.1:{}/0", server.port());
+    assert_eq!(first.sharing, format!("shares limits as `test` over {address}"));
+    let shares = [first.share().await, second.share().await];
+    assert_eq!(shares.iter().filter(|share| share["is_leader"] == true).count(), 1, "{shares:?}");
+    assert!(shares.iter().all(|share| share["limit"] == LIMIT && share["error"].is_null()), "{shares:?}");
+    let metrics = first.page("/metrics").await;
+    for line in ["tidegate_share_members{", "tidegate_share_degraded{", "tidegate_share_age_seconds{"] {
+        assert!(metrics.contains(line), "{line} is missing:\n{metrics}");
+    }
+    let checked = scratch.run(&["proxy", "proxy.toml", "--check"]);
+    checked.assert(0, &["shares limits as `test` over", &address]);
+    assert!(!checked.all().contains("pass-word") && !metrics.contains("pass-word"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_other_proxy_gets_the_whole_limit_when_the_leader_is_killed() {
+    let proxies = Proxies::start().await;
+    let is_first = proxies.first.share().await["is_leader"] == true;
+    let (leader, other) = if is_first { (&proxies.first, &proxies.second) } else { (&proxies.second, &proxies.first) };
+    leader.signal("-KILL");
+    proxies.check_limit(&[other]).await;
+    other.until_members(1).await;
+    assert_eq!(other.share().await["is_leader"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_was_suspended_starts_no_call_on_its_lapsed_lease() {
+    let proxies = Proxies::start().await;
+    let is_first = proxies.first.share().await["is_leader"] == true;
+    let (leader, other) = if is_first { (&proxies.first, &proxies.second) } else { (&proxies.second, &proxies.first) };
+    other.signal("-STOP");
+    let mut answers = JoinSet::new();
+    leader.send(LIMIT, &mut answers);
+    // The leader gets the whole limit when it reclaims the lease of the other.
+    proxies.until_in_flight(LIMIT).await;
+    other.send(LIMIT, &mut answers);
+    other.signal("-CONT");
+    other.until_members(2).await;
+    assert_eq!(proxies.peak(), LIMIT);
+    proxies.release(2 * LIMIT);
+    assert!(answers.join_all().await.iter().all(|status| *status == 200));
+    assert_eq!(proxies.peak(), LIMIT);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_go_on_when_the_server_loses_its_data_hangs_or_is_restarted() {
+    let mut proxies = Proxies::start().await;
+    assert!(proxies.server.send("FLUSHALL").is_some());
+    proxies.first.until_members(2).await;
+    proxies.second.until_members(2).await;
+    proxies.check_limit(&[&proxies.first, &proxies.second]).await;
+    proxies.server.signal("STOP");
+    until(async || proxies.first.share().await, |share| !share["error"].is_null()).await;
+    proxies.server.signal("CONT");
+    proxies.first.until_members(2).await;
+    proxies.check_limit(&[&proxies.first, &proxies.second]).await;
+    proxies.server.stop();
+    until(async || proxies.first.share().await, |share| share["is_degraded"] == true).await;
+    proxies.server.restart();
+    proxies.first.until_members(2).await;
+    proxies.second.until_members(2).await;
+    proxies.check_limit(&[&proxies.first, &proxies.second]).await;
+}
+
+#[tokio::test]
+async fn a_proxy_and_a_run_do_not_start_without_the_server_and_name_its_address() {
+    let scratch = Scratch::new(1);
+    let unreachable = "redis://user:pass-word@127.0.0.1:1";
+    let proxy = scratch.run(&["proxy", "--upstream", "http://127.0.0.1:1/v1", "--share", unreachable]);
+    let run = scratch.run(&["run", "--share", unreachable]);
+    for ended in [proxy, run] {
+        assert_ne!(ended.code, 0);
+        assert!(ended.stderr.contains("cannot share limits over redis://127.0.0.1:1/0"), "{}", ended.all());
+        assert!(!ended.all().contains("pass-word"), "{}", ended.all());
+    }
+}
+
+#[tokio::test]
+async fn a_run_shares_the_limits_of_its_models_and_shows_its_last_share() {
+    let server = RedisServer::start();
+    let mut scratch = Scratch::new(12);
+    scratch.env("SHARE_URL", &server.url());
+    let pipeline = "[seed]\npath = \"data.csv\"\n[share]\nurl_env = \"SHARE_URL\"\nname = \"test\"\n\
+                    [[models]]\nname = \"writer\"\nprovider = \"mock\"\nmax_parallel = 4\nlimit = \"fixed\"\n\
+                    mock = { capacity = { shape = \"constant\", slots = 8 } }\n\
+                    [[columns]]\nname = \"title\"\nmodel = \"writer\"\nprompt = \"A title for {{ note }}\"\n";
+    scratch.write("pipeline.toml", pipeline);
+    let sharing = format!("shares limits as `test` over redis://127.0.0.1:{}/0", server.port());
+    scratch.run(&["check", "pipeline.toml"]).assert(0, &[&sharing]);
+    let last_share = "shared: mock/writer/chat: 4 of 4 slots, 1 process, this one leads";
+    scratch.run(&["run", "pipeline.toml"]).assert(0, &[&sharing, last_share]);
+    scratch.run(&["run", "pipeline.toml", "--overwrite", "--record", "log"]).assert(2, &["--record cannot record"]);
+}

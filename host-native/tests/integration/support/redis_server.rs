@@ -1,0 +1,118 @@
+//! A Redis server of a test: `redis-server` of the system, on a free port of the loopback interface.
+#![allow(dead_code, reason = "the unit tests of the host use their own part")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use super::patience::wait_until;
+
+/// After this number of seconds, a server is killed even if its test was killed before it could stop it.
+const MOST_SECONDS: &str = "600";
+
+/// A running server without persistence. It is stopped on drop.
+pub(crate) struct RedisServer {
+    /// The program `timeout`, which ends with the server.
+    child: Child,
+    /// The process of the server. `None` while it is stopped.
+    process: Option<String>,
+    port: u16,
+    password: Option<&'static str>,
+}
+
+impl RedisServer {
+    /// Starts a server.
+    pub(crate) fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// Starts a server that requires a password, if one is given.
+    pub(crate) fn start_with(password: Option<&'static str>) -> Self {
+        // Another process may take the port between its choice and its use.
+        for _ in 0..10 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut server = Self { child: spawn(port, password), process: None, port, password };
+            if server.find_process() {
+                return server;
+            }
+        }
+        panic!("redis-server does not start");
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the URL with the password.
+    pub(crate) fn url(&self) -> String {
+        let login = self.password.map_or_else(String::new, |password| format!(":{password}@"));
+        format!("redis://{login}127.0.0.1:{}", self.port)
+    }
+
+    /// Sends a command and returns the answer. `None` if the server does not answer.
+    pub(crate) fn send(&self, command: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        let login = self.password.map_or_else(String::new, |password| format!("AUTH {password}\r\n"));
+        write!(stream, "{login}{command}\r\nQUIT\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    /// Kills the server. Its data is lost.
+    pub(crate) fn stop(&mut self) {
+        self.signal("KILL");
+        self.process = None;
+        self.child.wait().unwrap();
+    }
+
+    /// Starts a stopped server again, at the same port.
+    pub(crate) fn restart(&mut self) {
+        self.child = spawn(self.port, self.password);
+        assert!(self.find_process(), "the port was taken");
+    }
+
+    /// Sends a signal to the server, such as `STOP`.
+    pub(crate) fn signal(&self, signal: &str) {
+        if let Some(process) = &self.process {
+            assert!(Command::new("kill").args([&format!("-{signal}"), process]).status().unwrap().success());
+        }
+    }
+
+    /// Waits until the server answers, and finds its process. Returns `false` if it has ended.
+    fn find_process(&mut self) -> bool {
+        let mut has_ended = false;
+        wait_until(
+            || {
+                let info = self.send("INFO server").unwrap_or_default();
+                let id = info.lines().find_map(|line| line.trim().strip_prefix("process_id:"));
+                self.process = id.map(ToString::to_string);
+                has_ended = self.child.try_wait().unwrap().is_some();
+                has_ended || self.process.is_some()
+            },
+            |is_known| *is_known,
+        );
+        !has_ended
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if let Some(process) = &self.process {
+            let _ = Command::new("kill").args(["-KILL", process]).status();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn spawn(port: u16, password: Option<&str>) -> Child {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", MOST_SECONDS, "redis-server", "--bind", "127.0.0.1", "--port", &port.to_string()]);
+    command.args(["--save", "", "--appendonly", "no"]);
+    if let Some(password) = password {
+        command.args(["--requirepass", password]);
+    }
+    command.current_dir(std::env::temp_dir());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("the program `timeout` exists")
+}
