@@ -44,6 +44,8 @@ struct BatchState {
 /// The input of a member, and where its result is sent.
 #[derive(Debug)]
 pub struct Submission {
+    /// The row of the task in its row group.
+    row: Option<u32>,
     /// The input.
     pub input: String,
     /// Where the result is sent.
@@ -54,6 +56,7 @@ pub struct Submission {
 #[derive(Debug)]
 pub struct Member {
     batch: Arc<Batch>,
+    row: Option<u32>,
     has_submitted: Mutex<bool>,
 }
 
@@ -82,7 +85,7 @@ impl Batches {
         }
         drop(state);
         let lead = (!task.follows()).then(|| Lead(Arc::clone(&joined)));
-        Some((Member { batch: joined, has_submitted: Mutex::new(false) }, lead))
+        Some((Member { batch: joined, row: task.row, has_submitted: Mutex::new(false) }, lead))
     }
 }
 
@@ -105,7 +108,7 @@ impl Member {
             if state.is_closed {
                 drop(reply);
             } else {
-                state.submissions.push(Submission { input, reply });
+                state.submissions.push(Submission { row: self.row, input, reply });
             }
             *self.has_submitted.lock() = true;
             self.batch.decide(&mut state);
@@ -125,13 +128,16 @@ impl Drop for Member {
 }
 
 impl Lead {
-    /// Waits until every member has submitted or left, and returns what they have submitted, in that order.
+    /// Waits until every member has submitted or left, and returns what they have submitted, in the order of
+    /// their rows: so equal batches make equal calls.
     pub async fn submissions(&self) -> Vec<Submission> {
         loop {
             {
                 let mut state = self.0.state.lock();
                 if state.undecided == 0 {
-                    return mem::take(&mut state.submissions);
+                    let mut submissions = mem::take(&mut state.submissions);
+                    submissions.sort_unstable_by_key(|submission| submission.row);
+                    return submissions;
                 }
             }
             self.0.is_complete.notified().await;
@@ -159,8 +165,8 @@ mod tests {
     fn batch() -> (Member, Member, Lead) {
         let state = BatchState { absent: 0, undecided: 2, submissions: Vec::new(), is_closed: false };
         let batch = Arc::new(Batch { state: Mutex::new(state), is_complete: Notify::new() });
-        let member = || Member { batch: Arc::clone(&batch), has_submitted: Mutex::new(false) };
-        (member(), member(), Lead(Arc::clone(&batch)))
+        let member = |row| Member { batch: Arc::clone(&batch), row: Some(row), has_submitted: Mutex::new(false) };
+        (member(0), member(1), Lead(Arc::clone(&batch)))
     }
 
     #[tokio::test]
@@ -177,6 +183,16 @@ mod tests {
             reply.send(Ok(Value::from(7))).unwrap();
         }
         assert_eq!(result.await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn the_inputs_are_in_the_order_of_their_rows() {
+        let (first, second, lead) = batch();
+        let (mut late, mut early) = (pin!(first.submit("0".to_string())), pin!(second.submit("1".to_string())));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(early.as_mut().poll(&mut context).is_pending() && late.as_mut().poll(&mut context).is_pending());
+        let inputs = lead.submissions().await.into_iter().map(|submission| submission.input);
+        assert_eq!(inputs.collect::<Vec<_>>(), ["0", "1"]);
     }
 
     #[tokio::test]

@@ -52,7 +52,7 @@ impl EmbeddingFill {
     /// Makes the calls for a batch, and replies to its members.
     pub async fn fill_batch(&self, column: &str, lead: &Lead, calls: ModelCalls<'_>) {
         let submissions = lead.submissions().await;
-        let submissions = submissions.into_iter().map(|Submission { input, reply }| (input, Some(reply)));
+        let submissions = submissions.into_iter().map(|Submission { input, reply, .. }| (input, Some(reply)));
         let (inputs, mut replies): (Vec<String>, Vec<Reply>) = submissions.unzip();
         // Every member has checked it before it submitted.
         let Ok(client) = client(calls, column) else { return };
