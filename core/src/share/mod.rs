@@ -140,8 +140,9 @@
 //! If [`Member::on_lead`] returns `true`, the host creates a [`Coordinator`] with [`Coordinator::take_over`].
 //! If [`Coordinator::on_decided`] returns `false`, it drops the coordinator.
 //!
-//! Rate [budgets](crate::budget), the spacing of calls in time and provider health are not shared: each
-//! process has its own.
+//! Rate [budgets](crate::budget) and provider health are not shared: each process has its own. The spacing of
+//! calls in time, which a limit algorithm learns for a rate, does not apply while a lease is valid: a provider
+//! that counts calls per minute needs a budget in each process.
 //!
 //! | file | what it has |
 //! | --- | --- |

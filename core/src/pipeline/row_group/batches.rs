@@ -88,7 +88,8 @@ impl Batches {
     pub(super) fn take_lead(&mut self, size: u32, is_gathered: impl Fn(u32) -> bool) -> Option<u32> {
         let lead = pop(&mut self.rows, &is_gathered).or_else(|| pop(&mut self.assigned, &is_gathered));
         for _ in 1..size {
-            self.assigned.extend(pop(&mut self.rows, &is_gathered));
+            let Some(row) = pop(&mut self.rows, &is_gathered) else { break };
+            self.assigned.push_back(row);
         }
         lead
     }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::document::Document;
 use super::source::{FileError, SourceText};
 use super::value::{Checked, Text, WithSpan};
+use crate::app::provider::key::is_variable_name;
 use crate::share::{OnLoss, ShareSettings, check_name};
 
 /// The name that processes share limits under if only `--share` is given.
@@ -68,6 +69,11 @@ impl RawShare {
 }
 
 impl ShareTable {
+    /// Returns the environment variable that holds the address.
+    pub(crate) fn variable(&self) -> Option<&str> {
+        self.url_env.as_ref().map(|(variable, _)| variable.as_str())
+    }
+
     /// Returns the settings, with the address from the `environment`. `source` is the file of the table.
     ///
     /// Without `url_env` the address is empty. `--share` must have it then.
@@ -79,9 +85,13 @@ impl ShareTable {
         let Some((variable, span)) = &self.url_env else { return Ok(self.settings_at("")) };
         let url = environment(variable).map(|url| url.trim().to_string()).filter(|url| !url.is_empty());
         let url = url.ok_or_else(|| {
-            source
-                .error(span.clone(), format!("the environment variable `{variable}` is not set"))
-                .expected("a variable that holds the address of a Redis server, such as redis://host:6379")
+            let expected = "a variable that holds the address of a Redis server, such as redis://host:6379";
+            // An address in place of a variable can hold a password, which no output may have.
+            if !is_variable_name(variable) {
+                let error = source.error(span.clone(), "`url_env` is no name of an environment variable");
+                return error.without_excerpt().expected(expected);
+            }
+            source.error(span.clone(), format!("the environment variable `{variable}` is not set")).expected(expected)
         })?;
         Ok(self.settings_at(&url))
     }

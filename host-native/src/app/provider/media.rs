@@ -12,6 +12,7 @@
 //! file to the provider, such as a key.
 
 use std::fmt;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -154,8 +155,15 @@ impl MediaReference {
 }
 
 fn read_file(kind: MediaKind, path: &Path) -> Result<Media, String> {
+    // Checked before it is opened, because a device or a pipe can block.
     check_length(path, std::fs::metadata(path))?;
-    let bytes = std::fs::read(path).map_err(|error| cannot_read(path, &error))?;
+    let file = std::fs::File::open(path).map_err(|error| cannot_read(path, &error))?;
+    let mut bytes = Vec::new();
+    // The length of a file can be wrong: it grows, or is one of the kernel's, which have a length of 0.
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("the file {} is longer than {MAX_FILE_BYTES} bytes", path.display()));
+    }
     let found = infer::get(&bytes).map(|found| found.mime_type());
     let Some(media_type) = found.and_then(|found| kind.type_named(found)) else {
         let found = found.unwrap_or("of an unknown type");
@@ -305,6 +313,15 @@ mod tests {
             let error = load(kind, name, directory.path()).await.unwrap_err();
             assert!(error.contains(part), "{name}: {error}");
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_of_the_kernel_is_read_up_to_the_maximum_length() {
+        // Its length is 0, and it never ends.
+        let path = Path::new("/proc/self/pagemap");
+        let error = read_file(MediaKind::Image, path).unwrap_err();
+        assert!(error.contains("is longer than 20971520 bytes"), "{error}");
     }
 
     #[test]

@@ -414,13 +414,14 @@ fn command(argv: &[String], directory: &Path, hidden: Vec<OsString>, model: &Mod
     }
 }
 
-/// Returns the environment variables that a command does not get: those with the keys of the file's models, and
-/// all whose names are those of keys, unless `pass_env` lists them.
+/// Returns the environment variables that a command does not get: those with the keys of the file's models, the one
+/// with the address in `[share]`, and all whose names are those of keys, unless `pass_env` lists them.
 fn hidden_variables(file: &PipelineFile, pass_env: &[String]) -> Vec<OsString> {
     let of_models = |name: &str| file.models.iter().flat_map(ModelSpec::secret_variables).any(|secret| secret == name);
+    let of_share = |name: &str| file.share.as_ref().and_then(|share| share.variable()).is_some_and(|of| of == name);
     let is_hidden = |name: &OsString| {
         let name = name.to_string_lossy();
-        (of_models(&name) || is_name_of_key(&name)) && !pass_env.iter().any(|passed| *passed == name)
+        (of_models(&name) || of_share(&name) || is_name_of_key(&name)) && !pass_env.iter().any(|passed| *passed == name)
     };
     env::vars_os().map(|(name, _)| name).filter(is_hidden).collect()
 }
