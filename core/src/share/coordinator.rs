@@ -24,7 +24,7 @@ const LATENCIES: usize = 128;
 
 /// The most calls of one member that are given to the limit algorithm. It bounds the work that a damaged
 /// report causes.
-const MAX_CALLS: usize = 1 << 16;
+const MAX_CALLS: u64 = 1 << 16;
 
 /// What the host of the leader does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,9 +96,10 @@ struct MemberRecord {
     /// See [`Demand::served`].
     served: u64,
     groups: Vec<Group>,
-    /// The calls in flight, oldest first. A report does not contain which of them ended: the oldest count as
-    /// ended.
-    calls: VecDeque<Grant>,
+    /// The number of calls that got a grant of the limit algorithm.
+    started: u64,
+    /// Those of them that are in flight, by number.
+    calls: BTreeMap<u64, Grant>,
     /// When the lease was reclaimed; `None` while it may be valid.
     reclaimed: Option<Instant>,
     /// Whether the member starts no more calls.
@@ -114,16 +115,32 @@ impl MemberRecord {
             received: now,
             has_adopted: false,
             ended: known.ended,
+            started: known.ended,
             in_flight: known.in_flight,
             held: 0,
             pending: [(version, known.occupied)].into(),
             share: known.occupied,
             served: 0,
             groups: Vec::new(),
-            calls: VecDeque::new(),
+            calls: BTreeMap::new(),
             reclaimed: None,
             leaves: false,
         }
+    }
+
+    /// Gives a grant to each call below the number `started` that has none.
+    fn grant_until(&mut self, now: Instant, started: u64, controller: &mut Controller) {
+        self.started = self.started.max(started.saturating_sub(MAX_CALLS));
+        while self.started < started {
+            self.calls.insert(self.started, controller.grant(now, true));
+            self.started += 1;
+        }
+    }
+
+    /// Removes and returns the grant of a call. If the leader does not know the number, because it took over
+    /// while the call was in flight or the store lost reports, it returns the oldest.
+    fn take_call(&mut self, number: u64) -> Option<Grant> {
+        self.calls.remove(&number).or_else(|| self.calls.pop_first().map(|(_, grant)| grant))
     }
 
     /// Returns the most calls that the member may have in flight under the decisions so far.
@@ -300,6 +317,7 @@ impl Coordinator {
             return;
         }
         record.seq = report.seq;
+        let since_last = now - record.received;
         record.received = now;
         record.has_adopted |= report.version >= self.first_version;
         record.reclaimed = None;
@@ -319,26 +337,30 @@ impl Coordinator {
         // Ends that are not in the report were acknowledged by another leader, or were too many to report.
         // Their outcome is unknown.
         for _ in 0..ended.saturating_sub(report.ends.len()) {
-            let Some(grant) = record.calls.pop_front() else { break };
+            let Some((_, grant)) = record.calls.pop_first() else { break };
             self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
         }
-        let ended = ended.min(report.ends.len());
-        // Calls that this leader does not know get a grant now, also those that have already ended and those
-        // that started under another leader.
-        let calls = (record.in_flight as usize).saturating_add(ended).min(MAX_CALLS);
-        while record.calls.len() < calls {
-            let grant = self.controller.grant(now, true);
-            record.calls.push_back(grant);
-        }
-        let skipped = report.ends.len() - ended;
+        // The starts and ends since the last report, in their order: the algorithm needs to know how many calls
+        // were in flight at each start.
+        let skipped = report.ends.len() - ended.min(report.ends.len());
         for end in &report.ends[skipped..] {
-            let record = self.members.get_mut(&report.member);
-            let Some(grant) = record.and_then(|record| record.calls.pop_front()) else { break };
-            self.on_end(now, &grant, end);
+            let Some(record) = self.members.get_mut(&report.member) else { return };
+            record.grant_until(now, end.started.min(report.started), &mut self.controller);
+            let Some(grant) = record.take_call(end.call) else { continue };
+            self.on_end(now, &grant, end, since_last);
+        }
+        let Some(record) = self.members.get_mut(&report.member) else { return };
+        record.grant_until(now, report.started, &mut self.controller);
+        // After lost reports, calls can be left over that have ended.
+        while record.calls.len() as u64 > u64::from(record.in_flight) {
+            let Some((_, grant)) = record.calls.pop_first() else { break };
+            self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
         }
     }
 
-    fn on_end(&mut self, now: Instant, grant: &Grant, end: &EndedCall) {
+    /// Gives the end of a call to the limit algorithm. `since_last` is the time since the report of the member
+    /// before this one.
+    fn on_end(&mut self, now: Instant, grant: &Grant, end: &EndedCall, since_last: Duration) {
         // An algorithm separates the calls before and after a cut by the numbers of their grants. Grants are
         // made when a report arrives, which is too late. So the number is moved to the side of the cut on
         // which the call started, by its version.
@@ -347,14 +369,19 @@ impl Coordinator {
         } else {
             grant.number.max(self.cut_grants)
         };
-        let latency = Duration::from_millis(u64::from(end.latency_ms));
+        let is_refused = end.outcome == Outcome::RateLimited;
+        let mut latency = Duration::from_millis(u64::from(end.latency_ms));
+        if is_refused {
+            // An algorithm takes a call for accepted once a refusal would have arrived. A refusal arrives with
+            // the next report, up to `since_last` after the start of the call has.
+            latency = latency + since_last;
+        }
         let since = Instant::from_nanos(now.as_nanos().saturating_sub(latency.as_nanos()));
         let done = Completion {
             outcome: end.outcome,
             retry_after: end.retry_after_ms.map(|wait| Duration::from_millis(u64::from(wait))),
             usage: None,
         };
-        let is_refused = end.outcome == Outcome::RateLimited;
         if end.outcome == Outcome::Success {
             if self.latencies.len() == LATENCIES {
                 self.latencies.pop_front();
@@ -394,7 +421,7 @@ impl Coordinator {
         }
         for id in dropped {
             let Some(record) = self.members.remove(&id) else { continue };
-            for grant in record.calls {
+            for grant in record.calls.into_values() {
                 self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
             }
         }

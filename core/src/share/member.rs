@@ -88,8 +88,8 @@ pub struct Member {
     /// The reports that a decision may acknowledge, oldest first: number, time of sending, ended calls in it.
     /// Those older than a TTL give no lease and are dropped.
     sent: VecDeque<(u64, Instant, u64)>,
-    /// The calls in flight by grant, with the version under which they started.
-    calls: BTreeMap<u64, u64>,
+    /// The calls in flight by grant, with their numbers and the versions under which they started.
+    calls: BTreeMap<u64, (u64, u64)>,
     /// The number of calls started so far.
     started: u64,
     /// The number of calls ended so far.
@@ -404,7 +404,7 @@ impl LimitAlgorithm for Member {
         // A call without a lease gives no information about the shared limit. Version 0 puts it before the
         // last cut.
         let version = if now < self.lease_until { self.version } else { 0 };
-        self.calls.insert(grant, version);
+        self.calls.insert(grant, (self.started, version));
         self.started += 1;
     }
 
@@ -412,7 +412,7 @@ impl LimitAlgorithm for Member {
         let now = self.time.observe(now);
         self.own.on_outcome(now, call);
         // A call that started before the member was installed is not among its calls.
-        let Some(version) = self.calls.remove(&call.grant) else { return };
+        let Some((number, version)) = self.calls.remove(&call.grant) else { return };
         if call.outcome == Outcome::RateLimited {
             self.frozen.push_back(self.ended);
         }
@@ -421,6 +421,8 @@ impl LimitAlgorithm for Member {
             self.ends.pop_front();
         }
         self.ends.push_back(EndedCall {
+            call: number,
+            started: self.started,
             outcome: call.outcome,
             latency_ms: millis(call.latency),
             version,

@@ -72,6 +72,11 @@ impl Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct EndedCall {
+    /// The number of the call: the number of calls that the member had started before it.
+    pub call: u64,
+    /// The number of calls that the member had started when this one ended. The leader learns from it how many
+    /// were in flight at each start.
+    pub started: u64,
     /// How the call ended.
     pub outcome: Outcome,
     /// The time from its start to its end, in milliseconds, rounded down.

@@ -84,6 +84,11 @@
 //! A slot whose call was refused is *frozen* at its member, which starts no call in it until a decision
 //! acknowledges a report of the refusal.
 //!
+//! The end of a call has the number of the call, and the number of calls that had started by then. So the leader
+//! gives the starts and ends of a member to the algorithm in the order in which they happened. It adds the time
+//! between two reports to the latency of a refusal: an algorithm takes a call for accepted after the time in
+//! which refusals arrive, and they arrive with a report.
+//!
 //! # Leadership
 //!
 //! A leadership is a [`Term`]. A member that sees no new decision for 1.5 s plus a random time, by its own

@@ -151,6 +151,8 @@ fn a_member_that_leaves_returns_its_share_at_the_next_beat() {
 fn damaged_reports_are_bounded_work_and_no_panic() {
     let mut leader = leader(10, None);
     let ended = EndedCall {
+        call: u64::MAX,
+        started: u64::MAX,
         outcome: Outcome::RateLimited,
         latency_ms: u32::MAX,
         version: u64::MAX,

@@ -132,6 +132,9 @@ pub(super) struct World {
     numbered: u64,
     /// The number of calls at the provider.
     in_flight: u32,
+    /// The number of calls that the provider has answered, and refused.
+    pub(super) answered: u64,
+    pub(super) refused: u64,
     pub(super) oracle: Oracle,
 }
 
@@ -150,6 +153,8 @@ impl World {
             payloads: BTreeMap::new(),
             numbered: 0,
             in_flight: 0,
+            answered: 0,
+            refused: 0,
         }
     }
 
@@ -513,6 +518,8 @@ impl World {
         self.in_flight += 1;
         self.oracle.on_call(process.id, self.now, call, granted);
         let is_refused = self.in_flight > self.config.capacity;
+        self.refused += u64::from(is_refused);
+        self.answered += u64::from(!is_refused);
         let most = if is_refused { 20 * MS } else { self.config.longest_call.as_nanos() };
         let span = Duration::from_nanos(5 * MS + self.rng.below(most));
         let outcome = if is_refused { Outcome::RateLimited } else { Outcome::Success };
