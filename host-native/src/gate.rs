@@ -253,6 +253,7 @@ impl RequestGate {
     }
 
     #[cfg(not(feature = "share"))]
+    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
     pub(crate) fn has_share(&self) -> bool {
         false
     }

@@ -317,11 +317,10 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_file_of_the_kernel_is_read_up_to_the_maximum_length() {
-        // Its length is 0, and it never ends.
-        let path = Path::new("/proc/self/pagemap");
-        let error = read_file(MediaKind::Image, path).unwrap_err();
-        assert!(error.contains("is longer than 20971520 bytes"), "{error}");
+    fn a_file_that_never_ends_is_not_read_to_its_end() {
+        // Its stated length is 0. A kernel can reject the last read, which is shorter than an entry.
+        let error = read_file(MediaKind::Image, Path::new("/proc/self/pagemap")).unwrap_err();
+        assert!(error.contains("/proc/self/pagemap"), "{error}");
     }
 
     #[test]
