@@ -31,7 +31,7 @@ use super::store::{Store, StoreError};
 /// member takes the lead, so that one lost answer does not replace the leader.
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the keys are kept after the last write. A limit that nobody has used for longer is learned anew.
+/// How long the keys are kept after the last write. A limit that was not used for longer is learned again.
 const KEPT: Duration = Duration::from_hours(24);
 
 /// The field of the reports that counts them.

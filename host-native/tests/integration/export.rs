@@ -131,7 +131,7 @@ fn a_record_that_is_wrong_is_an_error_with_its_place_and_one_that_fails_names_th
     assert_eq!(scratch.rows("out").len(), 5, "the rows stay");
 }
 
-/// A dataset of two stories, each told again with few changes, and rows without one.
+/// A dataset of two stories, a copy of each with few changes, and rows without a story.
 const STORIES: &str = r#"{"story": "Fog came in at dawn, and the keeper lit the lamp before the first boat left the harbour."}
 {"story": "A gull stole the keeper's bread while he was mending the long net on the pier."}
 {"story": "fog came in at dawn and the keeper lit the lamp, before the first boat left the quay"}

@@ -37,7 +37,7 @@ struct BatchState {
     /// The members that have neither submitted nor left, also absent ones.
     undecided: u32,
     submissions: Vec<Submission>,
-    /// Whether the lead has ended, so that nobody replies.
+    /// Whether the lead has ended, so that there will be no reply.
     is_closed: bool,
 }
 
