@@ -84,8 +84,8 @@ impl Recorded<RequestAdmission> {
         self.record_accepted(command, answer)
     }
 
-    /// Calls [`RequestAdmission::refresh_limit`]. It is not recorded: the log of a machine with a custom limit
-    /// algorithm cannot be replayed.
+    /// Calls [`RequestAdmission::refresh_limit`]. It is not recorded: the log of a machine with a custom
+    /// limit algorithm cannot be replayed.
     pub fn refresh_limit(&mut self, now: Instant, resource: ResourceId) -> Result<(), ConfigError> {
         self.machine.refresh_limit(now, resource)
     }

@@ -37,8 +37,8 @@ pub struct AdaptiveRowGroups {
     /// The largest number of rows in active row groups, at least 1. `None` means three row groups or 8192
     /// rows, whichever is more. Default: `None`.
     pub max_admitted_rows: Option<u64>,
-    /// The number of consecutive scheduler ticks with overloaded models after which the target falls by one, at
-    /// least 1. A model is overloaded if its slots are full and twice its limit is queued. Default: 64.
+    /// The number of consecutive scheduler ticks with overloaded models after which the target falls by one,
+    /// at least 1. A model is overloaded if its slots are full and twice its limit is queued. Default: 64.
     pub shrink_after: u32,
 }
 

@@ -185,8 +185,8 @@ impl RequestAdmission {
         })
     }
 
-    /// Handles a change of the results of a custom limit algorithm that no call and no instant caused, such as
-    /// a new share of a limit that several processes [share](crate::share). Serves the waiters.
+    /// Handles a change of the results of a custom limit algorithm that no call and no instant caused, such
+    /// as a new share of a limit that several processes [share](crate::share). Serves the waiters.
     ///
     /// # Errors
     /// This machine did not create the resource.

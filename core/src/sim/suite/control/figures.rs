@@ -19,7 +19,7 @@ const MIN_ANSWERS: u64 = 10;
 /// How long after the start of a stationary case nine tenths of the oracle's goodput are due: the longer of a
 /// time and a number of median latencies.
 const START_GOAL: (Duration, usize) = (Duration::from_secs(2), 3);
-/// The same for a step, from the step on.
+/// How long after a step nine tenths are due, as in [`START_GOAL`].
 const STEP_GOAL: (Duration, usize) = (Duration::from_secs(5), 5);
 
 /// The start and the end of a call, in the virtual time of the run, which starts at [`Instant::ZERO`].
