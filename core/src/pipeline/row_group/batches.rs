@@ -244,10 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_without_company_on_its_level_does_not_wait_for_one() {
+    fn a_cell_starts_alone_in_its_last_retry_and_joins_no_batch_of_others() {
         let mut batches = Batches::new(BatchSizes::new(4, true, 1));
         batches.enter(0, TaskState::Gathered, 0);
         batches.enter(1, TaskState::Gathered, 1);
+        batches.enter(2, TaskState::Gathered, 1);
         assert_eq!(batches.take_lead(9, false, |_| true), Some(1), "it is to start alone");
         assert_eq!(batches.take_follower(1, 1, |_| true), None);
         assert_eq!(batches.take_follower(0, 1, |_| true), Some(0));
