@@ -16,14 +16,14 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etcetera::BaseStrategy as _;
 use reqwest::header::{ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use reqwest::{Client, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use tempfile::{Builder, NamedTempFile};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::app::config::pipeline::RemoteFile;
 use crate::app::data::digest::{DigestWriter, FileDigest};
@@ -287,4 +287,39 @@ fn cause_of(error: &dyn std::error::Error) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use reqwest::Body;
+
+    use super::*;
+
+    /// Downloads a body that never ends, of which a byte comes after each `pause`. Returns the error.
+    async fn endless(pause: Duration, max_bytes: u64) -> String {
+        let bytes = stream::unfold((), move |()| async move {
+            tokio::time::sleep(pause).await;
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), ()))
+        });
+        let response = http::Response::new(Body::wrap(StreamBody::new(bytes)));
+        let url = "http://127.0.0.1/data.csv".parse().unwrap();
+        let remote = RemoteFile { url, authorities: None, allow_plain_http: false, max_bytes };
+        let file = NamedTempFile::new().unwrap();
+        let ended = Download(&remote).download(Response::from(response), file, &mut |_| {}).await;
+        ended.map(drop).unwrap_err().message
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_download_that_never_ends_is_an_error() {
+        let slow = Duration::from_secs(50);
+        assert_eq!(endless(slow, u64::MAX).await, "is not complete after 12 hours: 865 bytes have come");
+        assert_eq!(endless(PATIENCE * 2, u64::MAX).await, "stopped after 0 bytes: no more came for 60 s");
+        assert!(endless(slow, 20).await.starts_with("is larger than 20 bytes"));
+    }
 }
