@@ -28,6 +28,9 @@ impl Digest {
         let cell = [u64::from(task.row_group), task.column.index() as u64, row];
         self.hash_words([10, task.worker.to_bits(), u64::from(task.attempt)]);
         self.hash_words(cell);
+        if let Some(batch) = task.batch {
+            self.hash_words([17, u64::from(batch.lead), u64::from(batch.size)]);
+        }
     }
 
     fn row_group(&mut self, kind: u64, group: &FinishedRowGroup) {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::limit::Fixed;
-use crate::pipeline::{Column, PipelineConfig, PlanBuilder, Strategy};
+use crate::pipeline::{Column, Pipeline, PipelineConfig, PlanBuilder, Strategy};
 use crate::request::RequestCommand;
 use crate::request::{Domain, RequestAdmission, RequestConfig};
 use crate::sim::scenario::builtin;
@@ -55,6 +55,22 @@ fn different_decisions_have_different_digests() {
     });
     *completion.unwrap() = crate::request::Completion::rate_limited(None);
     assert_ne!(replayed(&header, &log), Ok(digests));
+}
+
+#[test]
+fn the_same_tasks_in_other_batches_have_another_digest() {
+    let digest = |size| {
+        let column = Column::new("a", Strategy::Cell).batched(size);
+        let plan = PlanBuilder::new().column(column).build().unwrap();
+        let config = PipelineConfig { rows: 4, row_group_size: 4, ..PipelineConfig::default() };
+        let mut run = Recorded::new(Pipeline::new(plan, config).unwrap());
+        run.start_recording(&Sequence::default());
+        run.start(Instant::ZERO);
+        while run.poll_effect().is_some() {}
+        run.decision_digest()
+    };
+    assert_ne!(digest(2), digest(4));
+    assert_eq!(digest(4), digest(4));
 }
 
 #[test]

@@ -219,6 +219,7 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
         CallError::Unreadable { .. } | CallError::Malformed { .. } => {
             "check that `base_url` is the address of an OpenAI-compatible API".to_string()
         }
+        CallError::NotSent { .. } => "check the file".to_string(),
         CallError::Command { .. } => "check `command`".to_string(),
     }
 }

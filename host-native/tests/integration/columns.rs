@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::patience::wait_until;
-use crate::support::{self, Scratch, interrupt_twice, serve};
+use crate::support::{Scratch, interrupt_twice, serve};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -178,7 +178,7 @@ fn a_command_judges_its_input_and_its_failure_is_reported() {
                 [[columns]]\nname = \"verdict\"\nkind = \"judge\"\nmodel = \"j\"\ninput = \"row {{ row }}\"\ninputs = [\"note\"]\n\
                 [[columns]]\nname = \"length\"\nkind = \"expression\"\ntemplate = \"{{ verdict.length }}\"\n";
     let ended = scratch.run_pipeline(&pipeline("http://127.0.0.1:9/v1", rest));
-    ended.assert(6, &["the command failed (exit status: 1: no opinion)", "command/j/judge"]);
+    ended.assert(6, &["the command failed (exit status: 1: no opinion)", "command/j "]);
     let rows = scratch.rows("out");
     assert_eq!(rows.len(), 5);
     assert_eq!(rows[0]["verdict"], json!({"length": 29, "asked": "row 0"}));
@@ -373,7 +373,7 @@ fn a_dataset_that_changes_during_the_run_drops_the_rows_with_the_reason() {
 fn the_letters_example_runs_and_costs_at_most_the_estimate_of_the_dry_run() {
     let scratch = Scratch::new(0);
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/example/harbour_letters.toml");
-    let cost = |ended: &support::Ended, at: usize| {
+    let cost = |ended: &crate::support::Ended, at: usize| {
         let line = ended.stdout.lines().find(|line| line.trim_start().starts_with("cost ")).unwrap();
         line.split_whitespace().nth(at).unwrap().parse::<f64>().unwrap()
     };

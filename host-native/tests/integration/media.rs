@@ -99,6 +99,42 @@ fn a_file_that_is_missing_or_no_image_drops_its_row_with_its_path_and_is_not_sen
     scratch.run(&["pipeline.toml", "--out", "other"]).assert(2, &["nowhere/0.png"]);
 }
 
+#[test]
+fn a_file_is_read_when_its_call_is_made_and_not_while_its_row_waits() {
+    let scratch = scratch(&[json!("photos/boat.png"), json!("photos/gull.png")]);
+    std::fs::write(scratch.path("photos/gull.png"), b"\x89PNG\r\n\x1a\n").unwrap();
+    let gull = scratch.path("photos/gull.png");
+    // The only slot is taken by the first row until its answer, so the second one waits.
+    let route = post(move |Json(_): Json<Value>| async move {
+        std::fs::remove_file(&gull).unwrap();
+        Json(json!({ "choices": [{ "message": { "content": "A boat." }, "finish_reason": "stop" }] }))
+    });
+    let server = serve(Router::new().route("/v1/chat/completions", route)) + "/v1";
+    let text = pipeline(&server, "", "prompt = \"A caption.\"\nimages = \"{{ photo }}\"");
+    let text = text.replace("max_parallel = 2", "max_parallel = 1");
+    let ended = scratch.run_pipeline(&text);
+    ended.assert(6, &["rows out         1", "calls            1", "photos/gull.png: No such file"]);
+    assert_eq!(scratch.dropped("out")[0]["reason"], "template");
+}
+
+#[test]
+fn a_dataset_cannot_name_files_elsewhere_nor_more_than_a_call_may_have() {
+    let many: Vec<String> = (0..101).map(|number| format!("https://photos.test/{number}.png")).collect();
+    let scratch = scratch(&[json!("../photos/boat.png"), json!(many), json!("photos/boat.png")]);
+    std::fs::create_dir(scratch.path("job")).unwrap();
+    std::fs::rename(scratch.path("photos.jsonl"), scratch.path("job/photos.jsonl")).unwrap();
+    std::fs::create_dir(scratch.path("job/photos")).unwrap();
+    std::fs::copy(scratch.path("photos/boat.png"), scratch.path("job/photos/boat.png")).unwrap();
+    let (server, requests) = chat();
+    let text = pipeline(&server, "", "prompt = \"A caption.\"\nimages = \"{{ photo }}\"");
+    scratch.write("job/pipeline.toml", &text);
+    scratch.run(&["job/pipeline.toml", "--out", "out"]).assert(6, &["rows out         1"]);
+    assert_eq!(requests.lock().unwrap().len(), 1);
+    let details: Vec<String> = scratch.dropped("out").iter().map(|line| line["detail"].to_string()).collect();
+    assert!(details[0].contains("boat.png is elsewhere; expected one in the directory"), "{details:?}");
+    assert!(details[1].contains("it has more than 100 images and recordings"), "{details:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_mock_takes_the_images_of_every_api_as_they_are_and_counts_them() {
     for (api, audio) in [("openai", "audio = \"photos/horn.wav\"\n"), ("responses", ""), ("anthropic", "")] {

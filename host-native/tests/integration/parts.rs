@@ -106,11 +106,26 @@ fn a_part_is_resumed_only_as_the_same_part_of_the_same_dataset() {
     scratch.write("pipeline.toml", &pipeline("path = \"data.csv\""));
     let run = |partition: &[&str]| scratch.run(&[&["run", "pipeline.toml", "--out", "out"], partition].concat());
     run(&["--partition", "1/3"]).assert(0, &["rows out         3"]);
-    run(&["--resume", "--partition", "1/2"]).assert(5, &["--partition was 1/3 and is now 1/2"]);
-    run(&["--resume"]).assert(5, &["--partition was 1/3 and is now all"]);
+    run(&["--resume", "--partition", "1/2"]).assert(5, &["--partition was 1/3 of 10 rows and is now 1/2 of 10 rows"]);
+    run(&["--resume"]).assert(5, &["--partition was 1/3 of 10 rows and is now all"]);
     let text = std::fs::read_to_string(scratch.path("data.csv")).unwrap();
     scratch.write("data.csv", &format!("{text}10,one more\n"));
     run(&["--resume", "--partition", "1/3"]).assert(5, &["the dataset has changed since then"]);
+}
+
+#[test]
+fn a_part_of_rows_without_a_dataset_is_not_resumed_with_another_number_of_rows() {
+    let scratch = Scratch::new(0);
+    let write = |rows: u32| {
+        let column = "[[columns]]\nname = \"n\"\nkind = \"expression\"\ntemplate = \"{{ row }}\"\n";
+        scratch.write("pipeline.toml", &format!("[run]\nrows = {rows}\n{column}"));
+    };
+    let run = |more: &[&str]| scratch.run(&[&["run", "pipeline.toml", "--out", "out"], more].concat());
+    write(10);
+    run(&["--partition", "1/2"]).assert(0, &["rows out         5"]);
+    write(20);
+    run(&["--partition", "1/2", "--resume"]).assert(5, &["--partition was 1/2 of 10 rows and is now 1/2 of 20 rows"]);
+    assert_eq!(scratch.rows("out").len(), 5);
 }
 
 #[test]

@@ -98,6 +98,67 @@ fn a_job_keeps_its_dataset_when_the_file_at_the_address_changes() {
 }
 
 #[test]
+fn a_job_is_not_resumed_with_a_dataset_at_another_address() {
+    let (served, url) = served(3);
+    let scratch = scratch();
+    scratch.run_pipeline(&pipeline(&format!("{url}?key=1"), "")).assert(0, &["rows out         3"]);
+    let resume = ["run", "pipeline.toml", "--out", "out", "--resume"];
+    scratch.write("pipeline.toml", &pipeline(&format!("{url}?key=2"), ""));
+    scratch.run(&resume).assert(0, &["3 rows are done already"]);
+    let moved = url.replace("127.0.0.1", "localhost");
+    scratch.write("pipeline.toml", &pipeline(&format!("{moved}?key=secret"), ""));
+    let ended = scratch.run(&resume);
+    ended.assert(5, &[&format!("the address of the dataset was {url} and is now {moved}")]);
+    assert!(!ended.all().contains("secret"), "{}", ended.all());
+    assert_eq!(served.lock().answers, [200], "the job reads the file that it began with");
+}
+
+#[test]
+fn a_damaged_file_in_the_cache_is_not_read_but_downloaded_again() {
+    let (served, url) = served(3);
+    let scratch = scratch();
+    scratch.run_pipeline(&pipeline(&url, "")).assert(0, &["rows out         3"]);
+    let damage = || {
+        let entries = std::fs::read_dir(scratch.path("cache/datasets")).unwrap().map(|entry| entry.unwrap().path());
+        let file = entries.into_iter().find(|path| path.extension().is_some_and(|found| found == "csv")).unwrap();
+        std::fs::write(file, "id,note\n0,forged\n").unwrap();
+    };
+    damage();
+    let again = scratch.run(&["run", "pipeline.toml", "--out", "again"]);
+    again.assert(0, &[&format!("the file of {url} in the cache is damaged"), "rows out         3"]);
+    assert_eq!(scratch.rows("again"), scratch.rows("out"));
+    damage();
+    scratch.run(&["run", "pipeline.toml", "--out", "out", "--resume"]).assert(0, &["3 rows are done already"]);
+    assert_eq!(served.lock().answers, [200, 304, 200, 304, 200]);
+}
+
+#[test]
+fn what_a_killed_download_has_left_in_the_cache_is_removed_by_a_later_one() {
+    let (_, url) = served(3);
+    let scratch = scratch();
+    scratch.write("cache/datasets/.incomplete-new", "id,no");
+    scratch.write("cache/datasets/.incomplete-old", "id,no");
+    let old = std::fs::File::options().write(true).open(scratch.path("cache/datasets/.incomplete-old")).unwrap();
+    old.set_modified(std::time::SystemTime::now() - std::time::Duration::from_hours(2)).unwrap();
+    scratch.run_pipeline(&pipeline(&url, "")).assert(0, &["rows out         3"]);
+    assert!(!scratch.path("cache/datasets/.incomplete-old").exists());
+    assert!(scratch.path("cache/datasets/.incomplete-new").exists(), "another process may write it");
+}
+
+#[test]
+fn a_public_host_cannot_redirect_to_this_machine() {
+    let (served, url) = served(3);
+    let target = url.clone();
+    // Clients ask a proxy for whole addresses, and the proxy resolves their names.
+    let proxy = serve(Router::new().fallback(move || async move { Redirect::temporary(&target) }));
+    let mut scratch = scratch();
+    scratch.env("http_proxy", &proxy);
+    let ended = scratch.run_pipeline(&pipeline("http://data.test/data.csv", "allow_plain_http = true"));
+    ended.assert(3, &["it redirects to `127.0.0.1`, which is this machine or in its network"]);
+    assert!(served.lock().answers.is_empty());
+}
+
+#[test]
 fn a_download_that_ends_early_is_an_error_and_leaves_nothing_in_the_cache() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/data.csv", listener.local_addr().unwrap());

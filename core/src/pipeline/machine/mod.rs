@@ -113,7 +113,7 @@ impl Pipeline {
         let pending = Pending::new(config.rows, config.row_group_size, config.done_row_groups, config.missing_rows);
         Ok(Self {
             has_post_batch_hook: config.post_batch_hook,
-            row_groups: RowGroups::new(pending, target, config.pre_batch_hook, columns),
+            row_groups: RowGroups::new(pending, target, config.pre_batch_hook, config.retries, columns),
             workers: Workers::new(&plan, &tasks, config.yield_while_waiting),
             column_cursors: ColumnCursors::new(&plan),
             retries: Retries::new(retry),

@@ -1,5 +1,7 @@
 //! The last step of every command: queues due tasks, admits row groups, and dispatches tasks.
 
+use alloc::vec::Vec;
+
 use super::Pipeline;
 use crate::pipeline::event::SchedulerEventPayload;
 use crate::pipeline::lifecycle::StopMode;
@@ -41,11 +43,20 @@ impl Pipeline {
     }
 
     fn queue_due(&mut self, now: Instant) {
+        let mut row_groups_due = Vec::new();
         loop {
             let Self { retries, row_groups, plan, .. } = self;
-            let Some(key) = retries.pop_due(now, |task| row_groups.is_delayed(plan, task)) else { return };
+            let Some(key) = retries.pop_due(now, |task| row_groups.is_delayed(plan, task)) else { break };
             self.ready.push(key.local());
             self.enqueue_ready(key.row_group);
+            if row_groups_due.last() != Some(&key.row_group) {
+                row_groups_due.push(key.row_group);
+            }
+        }
+        // A due cell of a batched column is only gathered. If its row group has no other work, its batch has
+        // nothing to wait for. This is checked after all due cells were gathered.
+        for row_group in row_groups_due {
+            self.settle(now, row_group);
         }
     }
 
@@ -114,10 +125,7 @@ impl Pipeline {
         let first = self.effects.len();
         self.effects.push_back(PipelineEffect::Spawn(task));
         let mut size = 1;
-        while size < self.plan.batch_size(key.column) {
-            let Some((key, StartedTask { attempt, .. })) = self.row_groups.start_follower(&self.plan, key) else {
-                break;
-            };
+        while let Some((key, StartedTask { attempt, .. })) = self.row_groups.start_follower(&self.plan, key, size) {
             size += 1;
             self.tally.tasks_mut(key.column).spawned += 1;
             let worker = self.workers.start(key, None);

@@ -34,6 +34,9 @@ pub struct Column {
     /// The largest number of cells that start together. See [`Column::batched`]. Default: 1.
     #[cfg_attr(feature = "serde", serde(default = "one", skip_serializing_if = "is_one"))]
     pub batch_size: u32,
+    /// Whether cells that are retried start in smaller batches. See [`Column::splits_retries`]. Default: false.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "core::ops::Not::not"))]
+    pub splits_retries: bool,
 }
 
 #[cfg(feature = "serde")]
@@ -65,6 +68,7 @@ impl Column {
             skips_with_upstream: false,
             yields: None,
             batch_size: 1,
+            splits_retries: false,
         }
     }
 
@@ -143,6 +147,18 @@ impl Column {
     #[must_use]
     pub fn batched(mut self, size: u32) -> Self {
         self.batch_size = size;
+        self
+    }
+
+    /// Makes the cells of a [batched](Column::batched) column start in smaller batches with each retry, and
+    /// alone in the last one.
+    ///
+    /// For calls that fail as a whole: if one cell makes every call fail that it is part of, the others
+    /// succeed without it. If the run has `n` retries, each divides the size of a batch by the same power of
+    /// two, so that it is 1 in the `n`-th. Rate limits and admission timeouts are no retries.
+    #[must_use]
+    pub fn splits_retries(mut self) -> Self {
+        self.splits_retries = true;
         self
     }
 }

@@ -257,8 +257,10 @@ impl Plan {
         self.batch_ranks[id.index()]
     }
 
-    /// Returns the largest number of cells of a batched column that start together.
-    pub(crate) fn batch_size(&self, id: ColumnId) -> u32 {
-        self.columns[id.index()].batch_size
+    /// Returns the largest number of cells of a batched column that start together, and whether it is smaller
+    /// for retries.
+    pub(crate) fn batch_size(&self, id: ColumnId) -> (u32, bool) {
+        let column = &self.columns[id.index()];
+        (column.batch_size, column.splits_retries)
     }
 }

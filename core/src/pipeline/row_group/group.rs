@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::batches::Batches;
+use super::batches::{BatchSizes, Batches};
 use super::frontier::{Frontier, TaskEntry, TaskState};
 use super::pending::Span;
 use crate::pipeline::outcome::{DropReason, DroppedRow, FinishedRowGroup};
@@ -140,17 +140,22 @@ impl RowGroup {
 impl RowGroup {
     /// Creates a row group that is admitted, in which only the rows in `missing` are computed. Tasks without
     /// upstreams are added to `ready`. If `is_gated` is true, all tasks except the seeds wait for the
-    /// pre-batch hook.
+    /// pre-batch hook. `retries` is the number of retries of a task.
     pub(super) fn admit(
         plan: &Plan,
         span: Span,
         missing: impl Iterator<Item = Range<u32>> + Clone,
         is_gated: bool,
+        retries: u32,
         ready: &mut Vec<LocalKey>,
     ) -> Self {
         let rows_in = missing.clone().map(|rows| rows.end - rows.start).sum();
         let frontier = Frontier::new(plan, span.rows, missing, is_gated, ready);
-        let batches = alloc::vec![Batches::default(); plan.batched_columns().len()];
+        let batches = plan.batched_columns().iter().map(|column| {
+            let (size, splits) = plan.batch_size(*column);
+            Batches::new(BatchSizes::new(size, splits, retries))
+        });
+        let batches = batches.collect();
         let (phase, deferred, dropped) = (RowGroupPhase::Open, Vec::new(), Vec::new());
         Self { span, rows_in, phase, is_gated, frontier, batches, queued: 0, workers: 0, deferred, dropped }
     }
@@ -158,12 +163,12 @@ impl RowGroup {
     /// Sets the state of a task. Returns the previous state.
     pub(super) fn set_state(&mut self, plan: &Plan, task: LocalKey, state: TaskState) -> TaskState {
         let entry = self.frontier.entry_mut(plan, task);
-        let before = core::mem::replace(&mut entry.state, state);
+        let (before, rounds) = (core::mem::replace(&mut entry.state, state), entry.rounds);
         self.queued += usize::from(state == TaskState::Queued);
         self.queued -= usize::from(before == TaskState::Queued);
         if let (Some(rank), Some(row)) = (plan.batch_rank(task.0), task.1) {
-            self.batches[rank].leave(before);
-            self.batches[rank].enter(row, state);
+            self.batches[rank].leave(before, rounds);
+            self.batches[rank].enter(row, state, rounds);
         }
         before
     }
@@ -173,21 +178,18 @@ impl RowGroup {
     /// a batch is not kept for cells that wait for such a task.
     pub(super) fn next_lead(&mut self, plan: &Plan, column: ColumnId, is_last_work: bool) -> Option<LocalKey> {
         let Self { frontier, batches, .. } = self;
-        let (size, open) = (plan.batch_size(column), frontier.open_cells(plan, column));
-        let batches = &mut batches[plan.batch_rank(column)?];
-        let is_due = batches.is_due(size, open) || (is_last_work && batches.is_overdue(size));
-        if !is_due {
-            return None;
-        }
+        let open = frontier.open_cells(plan, column);
         let is_gathered = |row| frontier.state(plan, (column, Some(row))) == TaskState::Gathered;
-        Some((column, Some(batches.take_lead(size, is_gathered)?)))
+        Some((column, Some(batches[plan.batch_rank(column)?].take_lead(open, is_last_work, is_gathered)?)))
     }
 
-    /// Returns a gathered cell of a batched column to start together with a lead. The caller starts it.
-    pub(super) fn next_follower(&mut self, plan: &Plan, column: ColumnId) -> Option<LocalKey> {
+    /// Returns a gathered cell to start together with the cell `lead` in a batch that has `taken` cells, if it
+    /// has room. The caller starts it.
+    pub(super) fn next_follower(&mut self, plan: &Plan, lead: LocalKey, taken: u32) -> Option<LocalKey> {
         let Self { frontier, batches, .. } = self;
+        let (column, retries) = (lead.0, frontier.entry(plan, lead).rounds);
         let is_gathered = |row| frontier.state(plan, (column, Some(row))) == TaskState::Gathered;
-        let row = batches[plan.batch_rank(column)?].take_follower(is_gathered)?;
+        let row = batches[plan.batch_rank(column)?].take_follower(retries, taken, is_gathered)?;
         Some((column, Some(row)))
     }
 
@@ -209,7 +211,8 @@ impl RowGroup {
         if let Some(rank) = plan.batch_rank(task.0)
             && !self.frontier.is_settled(plan, task)
         {
-            self.batches[rank].leave(self.frontier.state(plan, task));
+            let entry = self.frontier.entry(plan, task);
+            self.batches[rank].leave(entry.state, entry.rounds);
         }
         self.frontier.complete(plan, task, is_skipped, ready);
     }
@@ -251,7 +254,7 @@ impl RowGroup {
         let mut on_drop = |task: LocalKey, entry: TaskEntry| {
             *queued -= usize::from(entry.state == TaskState::Queued);
             if let Some(rank) = plan.batch_rank(task.0) {
-                batches[rank].leave(entry.state);
+                batches[rank].leave(entry.state, entry.rounds);
             }
             on_drop(task, entry);
         };

@@ -29,6 +29,8 @@ pub(crate) struct RowGroups {
     handed_out: usize,
     /// Whether a pre-batch hook is called for each row group.
     is_gated: bool,
+    /// The number of retries of a task.
+    retries: u32,
 }
 
 /// A task that was assigned to a worker.
@@ -49,9 +51,9 @@ pub(crate) enum RoundTask {
 
 /// Construction and queries.
 impl RowGroups {
-    pub(crate) fn new(pending: Pending, target: RowGroupTarget, is_gated: bool, columns: usize) -> Self {
+    pub(crate) fn new(pending: Pending, target: RowGroupTarget, is_gated: bool, retries: u32, columns: usize) -> Self {
         let (active, counts) = (ActiveRowGroups::default(), StateCounts::new(columns));
-        Self { pending, active, target, counts, rows_in_work: 0, handed_out: 0, is_gated }
+        Self { pending, active, target, counts, rows_in_work: 0, handed_out: 0, is_gated, retries }
     }
 
     pub(crate) fn pending(&self) -> &Pending {
@@ -120,7 +122,7 @@ impl RowGroups {
         }
         let span = self.pending.take()?;
         self.rows_in_work += u64::from(span.rows);
-        let group = RowGroup::admit(plan, span, self.pending.missing_of(span), self.is_gated, ready);
+        let group = RowGroup::admit(plan, span, self.pending.missing_of(span), self.is_gated, self.retries, ready);
         let admitted = (group.number(), group.rows_in());
         self.active.push(group);
         Some(admitted)
@@ -192,10 +194,10 @@ impl RowGroups {
     }
 
     /// Marks a gathered cell running that starts together with the cell `lead` of the same column, and counts
-    /// the attempt. Returns `None` if none is gathered.
-    pub(crate) fn start_follower(&mut self, plan: &Plan, lead: TaskKey) -> Option<(TaskKey, StartedTask)> {
+    /// the attempt. Returns `None` if none is gathered, or if the batch, of `taken` cells, is full.
+    pub(crate) fn start_follower(&mut self, plan: &Plan, lead: TaskKey, taken: u32) -> Option<(TaskKey, StartedTask)> {
         let group = self.active.get_mut(lead.row_group)?;
-        let key = group.next_follower(plan, lead.column)?;
+        let key = group.next_follower(plan, lead.local(), taken)?;
         let key = group.key(key);
         self.start(plan, key).map(|started| (key, started))
     }
@@ -328,7 +330,7 @@ mod tests {
         let columns = [Column::new("a", Strategy::Cell), Column::new("b", Strategy::Cell)];
         let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
         let pending = Pending::new(3, 3, Vec::new(), Vec::new());
-        let mut groups = RowGroups::new(pending, RowGroupTarget::new(None, 1, 3), false, 2);
+        let mut groups = RowGroups::new(pending, RowGroupTarget::new(None, 1, 3), false, 3, 2);
         let mut ready = Vec::new();
         assert_eq!(groups.admit_next(&plan, &mut ready), Some((0, 3)));
         let keys = ready.iter().map(|(column, row)| TaskKey { row_group: 0, column: *column, row: *row }).collect();

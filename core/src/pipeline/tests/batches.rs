@@ -89,6 +89,53 @@ fn cells_that_are_retried_are_gathered_again() {
     assert_eq!(rig.report().rows_out, 3);
 }
 
+/// Runs to the end. A batch with the cell `poison` fails, and every other one succeeds. Returns the sizes of
+/// the batches with the cell, and those of the others.
+fn run_poisoned(rig: &mut Rig, poison: &str) -> (Vec<u32>, Vec<u32>) {
+    let (mut failed, mut others) = (Vec::new(), Vec::new());
+    rig.run(|rig, task| {
+        let mates = rig.spawned.iter().filter(|mate| (mate.attempt, mate.batch) == (task.attempt, task.batch));
+        let is_poisoned = match task.batch {
+            Some(_) => mates.clone().any(|mate| rig.label(mate) == poison),
+            None => rig.label(task) == poison,
+        };
+        if !task.follows() {
+            let sizes = if is_poisoned { &mut failed } else { &mut others };
+            sizes.push(task.batch.map_or(1, |batch| batch.size));
+        }
+        if is_poisoned { retry(RetryKind::ServerError) } else { TaskOutcome::Success }
+    });
+    (failed, others)
+}
+
+#[test]
+fn retries_in_smaller_batches_cost_only_the_cell_that_makes_its_calls_fail() {
+    let config = PipelineConfig { retries: 3, shutdown_rate: None, ..rows(32, 32) };
+    let mut rig = Rig::start([batched("a", &[], 32).splits_retries()], config.clone());
+    let (failed, others) = run_poisoned(&mut rig, "a:0.13");
+    assert_eq!(failed, [32, 8, 2, 1]);
+    assert_eq!(others.iter().sum::<u32>(), 31);
+    assert!(others.iter().all(|size| *size <= 8), "{others:?}");
+    assert_eq!((rig.report().rows_out, rig.report().rows_dropped), (31, 1));
+    let mut whole = Rig::start([batched("a", &[], 32)], config);
+    run_poisoned(&mut whole, "a:0.13");
+    assert_eq!(whole.report().rows_dropped, 32, "without splitting, the others are never apart from it");
+}
+
+#[test]
+fn a_retried_cell_starts_its_batch_although_others_of_its_column_wait_for_a_later_retry() {
+    let mut rig = Rig::start([cell("up", &[]), batched("down", &["up"], 2)], rows(2, 2));
+    rig.succeed("up:0.0");
+    rig.end("up:0.1", retry(RetryKind::ServerError));
+    assert_eq!(running_batches(&rig), of(&[("down:0.0", 1)]));
+    rig.end("down:0.0", rate_limited(Duration::from_millis(60)));
+    assert!(rig.running.is_empty());
+    rig.advance(Duration::from_millis(60));
+    assert_eq!(running_batches(&rig), of(&[("down:0.0", 1)]), "nothing else runs, so it has nothing to wait for");
+    rig.run_well();
+    assert_eq!(rig.report().rows_out, 2);
+}
+
 #[test]
 fn a_batch_is_one_response_of_its_provider() {
     let config = PipelineConfig { degraded_window: 2, shutdown_rate: None, ..rows(8, 8) };

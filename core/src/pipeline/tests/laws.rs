@@ -37,6 +37,7 @@ fn random_columns(rng: &mut Rng) -> Vec<Column> {
         column.skips_with_upstream = rng.below(2) == 0;
         if rng.below(3) == 0 {
             column = column.batched(1 + rng.below(5) as u32);
+            column.splits_retries = rng.below(2) == 0;
         }
         columns.push(column.with_demand("slot", 1 + rng.below(3) as u32));
     }

@@ -2,12 +2,9 @@
 
 use std::path::Path;
 
-use serde_json::json;
 use tidegate_core::replay::LogReader;
 
 use super::{fuzz, fuzz_text};
-use crate::app::data::column_type::ColumnType;
-use crate::app::data::row_file::{FileRow, Layout, RowFormat};
 use crate::app::data::{Dataset, DatasetFormat};
 use crate::app::replay;
 
@@ -70,6 +67,11 @@ fn a_jsonl_dataset_is_refused_or_every_row_is_read() {
 #[cfg(feature = "parquet")]
 #[test]
 fn a_parquet_dataset_is_refused_or_every_row_is_read() {
+    use serde_json::json;
+
+    use crate::app::data::column_type::ColumnType;
+    use crate::app::data::row_file::{FileRow, Layout, RowFormat};
+
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("fuzz.parquet");
     let columns = [("row", ColumnType::Integer), ("note", ColumnType::Text), ("vector", ColumnType::Numbers)];

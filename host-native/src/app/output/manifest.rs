@@ -34,7 +34,7 @@ pub struct Manifest {
     pub types: Vec<ColumnType>,
     /// The first row of the dataset that belongs to the job, counted from 0.
     pub first_row: u64,
-    /// The part of the dataset that the job is for, such as `1/4`; `None` if it is for all of it.
+    /// The part that the job is for, such as `1/4 of 100 rows`; `None` if it is for all rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     /// The number of rows of the job.
@@ -86,6 +86,9 @@ pub struct Identity {
     pub dataset: String,
     /// The length of the dataset file in bytes.
     pub dataset_bytes: u64,
+    /// The address of the dataset without its query, if it is at one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset_address: Option<String>,
     /// Whether the rows of the dataset are in a random order, which depends on `seed`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_shuffled: bool,
@@ -171,6 +174,14 @@ impl Manifest {
     /// If the dataset file cannot be read.
     pub fn first_difference(&self, earlier: &Self, dataset: Option<&Path>) -> io::Result<Option<String>> {
         let (now, before) = (&self.identity, &earlier.identity);
+        let changed =
+            |what: &str, was: &str, is: &str| (was != is).then(|| format!("{what} was {was} and is now {is}"));
+        // A job reads the file that it began with, so an unchanged content says nothing about the address.
+        if let (Some(was), Some(is)) = (&before.dataset_address, &now.dataset_address)
+            && let Some(found) = changed("the address of the dataset", was, is)
+        {
+            return Ok(Some(found));
+        }
         if now.dataset != before.dataset {
             let has_grown = match dataset {
                 Some(path) if now.dataset_bytes > before.dataset_bytes => has_only_grown(path, before)?,
@@ -184,8 +195,6 @@ impl Manifest {
                 )));
             }
         }
-        let changed =
-            |what: &str, was: &str, is: &str| (was != is).then(|| format!("{what} was {was} and is now {is}"));
         let list = |names: &[String]| names.join(", ");
         let (was, is) = (earlier.first_row, self.first_row);
         let part = |manifest: &Self| manifest.partition.clone().unwrap_or_else(|| "all".to_string());
@@ -272,7 +281,7 @@ mod tests {
         let FileDigest { sha256: dataset, bytes: dataset_bytes } = FileDigest::of(dataset).unwrap();
         let columns = BTreeMap::from([("title".to_string(), "1".to_string())]);
         let models = BTreeMap::from([("writer".to_string(), "acme/a".to_string())]);
-        Identity { dataset, dataset_bytes, is_shuffled: false, seed: 1, columns, models }
+        Identity { dataset, dataset_bytes, seed: 1, columns, models, ..Identity::default() }
     }
 
     fn before() -> Manifest {

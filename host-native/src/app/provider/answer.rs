@@ -14,6 +14,7 @@
 //! | incomplete body | broken; costs the estimated usage | yes |
 //! | no response within the timeout | timeout; costs the estimated usage | yes |
 //! | connection refused or reset, or name not resolved | no connection | yes |
+//! | none, because an image or a recording cannot be read | not sent; costs nothing | no |
 
 use std::fmt;
 use std::time::SystemTime;
@@ -126,6 +127,11 @@ pub enum CallError {
         /// The token usage, if the response reported it. It is charged as for a success.
         usage: Option<Usage>,
     },
+    /// The request was not sent, because an image or a recording of it cannot be read.
+    NotSent {
+        /// The reason, with the path.
+        detail: String,
+    },
     /// A command failed.
     Command {
         /// The exit status, and an excerpt of standard error.
@@ -195,6 +201,7 @@ impl fmt::Display for CallError {
                 f.write_str("the model refused to answer")?;
                 with(f, detail)
             }
+            Self::NotSent { detail } => f.write_str(detail),
             Self::Command { detail } => write!(f, "the command failed ({detail})"),
             Self::CommandBusy { detail } => write!(f, "the command asks to be run again later ({detail})"),
         }
@@ -222,6 +229,7 @@ impl CallError {
             | Self::Malformed { .. }
             | Self::ContentFiltered { .. }
             | Self::Refused { .. }
+            | Self::NotSent { .. }
             | Self::Command { .. }
             | Self::CommandBusy { .. } => None,
         }
@@ -254,6 +262,7 @@ impl CallError {
             | Self::Malformed { detail, .. }
             | Self::ContentFiltered { detail, .. }
             | Self::Refused { detail, .. }
+            | Self::NotSent { detail }
             | Self::Command { detail }
             | Self::CommandBusy { detail } => *detail = change(detail),
             Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::KeyRejected { .. } => {}

@@ -37,17 +37,6 @@ enum Input<'a> {
     Many(&'a [String]),
 }
 
-/// What the answer to a call with several texts has for one of them.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Embedded {
-    /// Its embedding, as an array of numbers.
-    Vector(Value),
-    /// An embedding that does not have the requested number of dimensions. Contains the error.
-    Invalid(CallError),
-    /// Nothing.
-    Missing,
-}
-
 impl EmbeddingClient {
     /// Creates a client with its own connection pool. `embeddings` is appended to the base URL. Fails if TLS
     /// cannot be set up.
@@ -69,13 +58,14 @@ impl EmbeddingClient {
         self.http.post(&body, |body| read_embedding(body, dimensions)).await
     }
 
-    /// Returns what the answer to one call has for each of `inputs`, in their order. An answer whose
-    /// embeddings cannot be assigned to the inputs is an error, and so is one without any.
+    /// Returns the embeddings of `inputs` in their order, from one call. Contains the error for an embedding
+    /// that does not have `dimensions` numbers, if that is given. An answer that does not have one embedding
+    /// for each input is unreadable.
     pub async fn embed_all(
         &self,
         inputs: &[String],
         dimensions: Option<u32>,
-    ) -> Result<CallOutput<Vec<Embedded>>, CallError> {
+    ) -> Result<CallOutput<Vec<Result<Value, CallError>>>, CallError> {
         let body = Body { model: &self.model, input: Input::Many(inputs), dimensions, extras: &self.extra_body };
         let max_bytes = MAX_BODY_BYTES.max(inputs.len().saturating_mul(MAX_EMBEDDING_BYTES));
         self.http.post_up_to(max_bytes, &body, |body| read_embeddings(body, inputs.len(), dimensions)).await
@@ -111,49 +101,37 @@ pub(crate) fn read_embeddings(
     body: &[u8],
     count: usize,
     dimensions: Option<u32>,
-) -> Result<CallOutput<Vec<Embedded>>, CallError> {
+) -> Result<CallOutput<Vec<Result<Value, CallError>>>, CallError> {
     const WHAT: &str = "a list of embeddings";
     let read: Embeddings = serde_json::from_slice(body).map_err(|error| unreadable(WHAT, &error, body))?;
     let usage = read.usage.known();
-    let places = places(&read.data, count).map_err(|detail| malformed(WHAT, detail, usage))?;
-    let mut value = vec![Embedded::Missing; count];
-    for (place, Embedding { embedding, .. }) in places.into_iter().zip(read.data) {
-        value[place] = match checked(embedding, dimensions) {
-            Ok(vector) => Embedded::Vector(vector),
-            // The usage is that of the whole answer, which is charged as a success.
-            Err(detail) => Embedded::Invalid(malformed("an embedding", detail, None)),
-        };
-    }
+    let embeddings =
+        in_order(read.data, count).map_err(|detail| CallError::Unreadable { what: WHAT, detail, usage })?;
+    // The usage is that of the whole answer, which is charged as a success.
+    let invalid = |detail| malformed("an embedding", detail, None);
+    let value = embeddings.into_iter().map(|embedding| checked(embedding, dimensions).map_err(invalid)).collect();
     Ok(CallOutput { value, usage })
 }
 
-/// Returns the places of the texts that `data` is about: by the index of each embedding or, if none has one,
-/// in order. Fails if this is not certain for all of them.
-fn places(data: &[Embedding], count: usize) -> Result<Vec<usize>, String> {
+/// Returns the embeddings in the order of the texts: by the index of each or, if none has one, as they are. Fails
+/// unless there is one for each of `count` texts.
+fn in_order(mut data: Vec<Embedding>, count: usize) -> Result<Vec<Vec<Number>>, String> {
     let given = data.len();
-    let without_index = data.iter().filter(|embedding| embedding.index.is_none()).count();
-    if given == 0 {
-        return Err(format!("it has no data for {count} texts"));
-    }
-    if given > count || (without_index > 0 && given != count) {
+    if given != count {
         return Err(format!("it has {given} embeddings for {count} texts"));
     }
-    if without_index == given {
-        return Ok((0..count).collect());
+    let without_index = data.iter().filter(|embedding| embedding.index.is_none()).count();
+    if without_index > 0 && without_index < given {
+        return Err(format!("{without_index} of its {given} embeddings have no `index`"));
     }
-    let mut is_given = vec![false; count];
-    let place = |embedding: &Embedding| {
-        let Some(index) = embedding.index else {
-            return Err(format!("{without_index} of its {given} embeddings have no `index`"));
-        };
-        let place = usize::try_from(index).ok().filter(|place| *place < count);
-        let place = place.ok_or_else(|| format!("it has an embedding with the index {index} for {count} texts"))?;
-        if std::mem::replace(&mut is_given[place], true) {
-            return Err(format!("it has two embeddings with the index {index}"));
+    if without_index == 0 {
+        data.sort_by_key(|embedding| embedding.index);
+        let is_wrong = |(place, index): &(u64, Option<u64>)| Some(*place) != *index;
+        if let Some((_, Some(index))) = (0..).zip(data.iter().map(|embedding| embedding.index)).find(is_wrong) {
+            return Err(format!("the indices of its embeddings are not 0 to {}: one is {index}", count - 1));
         }
-        Ok(place)
-    };
-    data.iter().map(place).collect()
+    }
+    Ok(data.into_iter().map(|embedding| embedding.embedding).collect())
 }
 
 /// Returns an embedding as an array of numbers, or what is wrong with its length.
@@ -190,7 +168,7 @@ mod tests {
         assert_eq!(error, "the answer is not an embedding: it has no data");
     }
 
-    fn embeddings(data: &str, count: usize) -> Result<Vec<Embedded>, String> {
+    fn embeddings(data: &str, count: usize) -> Result<Vec<Result<Value, CallError>>, String> {
         let body = format!(r#"{{"data":{data},"usage":{{"prompt_tokens":4}}}}"#);
         let answer = read_embeddings(body.as_bytes(), count, Some(1));
         answer.map(|answer| answer.value).map_err(|error| error.to_string())
@@ -198,32 +176,37 @@ mod tests {
 
     #[test]
     fn embeddings_are_assigned_by_their_index_and_without_one_in_order() {
-        let vector = |number: i32| Embedded::Vector(json!([number]));
+        let vector = |number: i32| Ok(json!([number]));
         let shuffled = r#"[{"index":1,"embedding":[11]},{"index":0,"embedding":[10]}]"#;
         assert_eq!(embeddings(shuffled, 2), Ok(vec![vector(10), vector(11)]));
         assert_eq!(embeddings(r#"[{"embedding":[10]},{"embedding":[11]}]"#, 2), Ok(vec![vector(10), vector(11)]));
     }
 
     #[test]
-    fn a_missing_embedding_and_one_of_the_wrong_length_concern_their_text_only() {
-        let answer = embeddings(r#"[{"index":2,"embedding":[12]},{"index":0,"embedding":[1,2]}]"#, 3).unwrap();
-        assert_eq!((&answer[1], &answer[2]), (&Embedded::Missing, &Embedded::Vector(json!([12]))));
-        let Embedded::Invalid(error) = &answer[0] else { panic!("{answer:?}") };
+    fn an_embedding_of_the_wrong_length_concerns_its_text_only() {
+        let answer = embeddings(r#"[{"index":1,"embedding":[12]},{"index":0,"embedding":[1,2]}]"#, 2).unwrap();
+        assert_eq!(answer[1], Ok(json!([12])));
+        let Err(error) = &answer[0] else { panic!("{answer:?}") };
         assert_eq!(error.to_string(), "the answer is not an embedding: it has 2 dimensions; expected 1");
     }
 
     #[test]
-    fn an_answer_whose_embeddings_cannot_be_assigned_says_why() {
+    fn an_answer_without_one_embedding_for_each_text_says_why() {
         for (data, count, why) in [
-            ("[]", 2, "it has no data for 2 texts"),
+            ("[]", 2, "it has 0 embeddings for 2 texts"),
+            (r#"[{"index":0,"embedding":[1]}]"#, 2, "it has 1 embeddings for 2 texts"),
             (r#"[{"embedding":[1]}]"#, 2, "it has 1 embeddings for 2 texts"),
             (r#"[{"index":0,"embedding":[1]},{"index":1,"embedding":[1]}]"#, 1, "it has 2 embeddings for 1 texts"),
             (
                 r#"[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]"#,
                 2,
-                "it has two embeddings with the index 0",
+                "the indices of its embeddings are not 0 to 1: one is 0",
             ),
-            (r#"[{"index":2,"embedding":[1]}]"#, 2, "it has an embedding with the index 2 for 2 texts"),
+            (
+                r#"[{"index":2,"embedding":[1]},{"index":1,"embedding":[1]}]"#,
+                2,
+                "the indices of its embeddings are not 0 to 1: one is 1",
+            ),
             (r#"[{"index":0,"embedding":[1]},{"embedding":[1]}]"#, 2, "1 of its 2 embeddings have no `index`"),
         ] {
             assert_eq!(embeddings(data, count), Err(format!("the answer is not a list of embeddings: {why}")));

@@ -9,7 +9,8 @@
 //! | recording in a file or data URL | `input_audio` | | |
 //!
 //! The type of a file is found by its content, not by its name. So a path in a dataset cannot send another kind of
-//! file to the provider, such as a key.
+//! file to the provider, such as a key. Nor can it send an image from elsewhere on the machine: files must be in the
+//! directory of the pipeline file or below it.
 
 use std::fmt;
 use std::io::Read as _;
@@ -22,6 +23,13 @@ use serde_json::{Value, json};
 
 /// The maximum length of a file in bytes. Providers accept less, or little more.
 pub const MAX_FILE_BYTES: u64 = 20 << 20;
+
+/// The maximum number of images and recordings of a call. Anthropic's API takes this many, OpenAI's 500.
+pub const MAX_CALL_MEDIA: usize = 100;
+
+/// The maximum length in bytes of all files and data URLs of a call. In base64 they take a third more, which is then
+/// a little less than the 50 MB of a request that OpenAI's API takes, and more than the 32 MB of Anthropic's.
+pub const MAX_CALL_BYTES: u64 = 32 << 20;
 
 /// The kinds of media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +77,14 @@ pub struct MediaReference {
 enum Source {
     Address(String),
     Encoded(Encoded),
-    File(PathBuf),
+    File(MediaFile),
+}
+
+/// A file that must be in a directory or below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MediaFile {
+    path: PathBuf,
+    directory: PathBuf,
 }
 
 /// An image or a recording of a message.
@@ -77,6 +92,8 @@ enum Source {
 pub struct Media {
     content: Content,
     name: String,
+    /// The length of its content, if it has any.
+    bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -109,8 +126,8 @@ impl MediaReference {
     /// Returns what `text` names: an address, a data URL, or a path relative to `directory`.
     ///
     /// # Errors
-    /// If it is an address of another scheme, a data URL of another type, or the address of a recording, which no
-    /// API accepts.
+    /// If it is an address of another scheme, a data URL of another type, the address of a recording, which no
+    /// API accepts, or a path to another machine.
     pub fn of(kind: MediaKind, text: &str, directory: &Path) -> Result<Self, String> {
         let text = text.trim();
         let source = if let Some(data) = text.strip_prefix("data:") {
@@ -123,34 +140,62 @@ impl MediaReference {
         } else if text.contains("://") {
             let expected = "expected an address with https or http, a data URL, or the path of a file";
             return Err(format!("{} is an address with another scheme; {expected}", shown(text)));
+        } else if text.starts_with(r"\\") || text.starts_with("//") {
+            // Windows would connect to the machine when it looks for the file.
+            return Err(format!("{} is a path to another machine; expected one to a file here", shown(text)));
         } else {
-            Source::File(directory.join(text))
+            Source::File(MediaFile { path: directory.join(text), directory: directory.to_path_buf() })
         };
         Ok(Self { kind, source })
     }
 
-    /// Returns an error if it is a file that does not exist or is too long. Reads no content.
+    /// Returns an error if it is a file that does not exist, is elsewhere, or is too long. Reads no content.
     pub fn check(&self) -> Result<(), String> {
-        let Source::File(path) = &self.source else { return Ok(()) };
-        check_length(path, std::fs::metadata(path))
+        let Source::File(file) = &self.source else { return Ok(()) };
+        let path = file.find()?;
+        check_length(&path, std::fs::metadata(&path))
     }
 
-    /// Reads it, if it is a file.
+    /// Reads it, if it is a file. Subtracts its length from `bytes_left`, the maximum.
     ///
     /// # Errors
-    /// If the file cannot be read, is too long, or has another type. The message has its path.
-    pub async fn load(self) -> Result<Media, String> {
-        let path = match self.source {
+    /// If the file cannot be read, is elsewhere, is too long, or has another type. The message has its path.
+    pub async fn load(&self, bytes_left: &mut u64) -> Result<Media, String> {
+        let media = match &self.source {
             Source::Address(address) => {
-                return Ok(Media { name: shown(&address), content: Content::Address(address) });
+                Media { name: shown(address), content: Content::Address(address.clone()), bytes: 0 }
             }
             Source::Encoded(encoded) => {
-                return Ok(Media { name: format!("data URL of {encoded:?}"), content: Content::Encoded(encoded) });
+                let bytes = encoded.base64.len() as u64 / 4 * 3;
+                let name = format!("data URL of {encoded:?}");
+                Media { name, content: Content::Encoded(encoded.clone()), bytes }
             }
-            Source::File(path) => path,
+            Source::File(file) => {
+                let (kind, file) = (self.kind, file.clone());
+                let read = tokio::task::spawn_blocking(move || read_file(kind, &file.find()?)).await;
+                read.map_err(|error| format!("reading a file failed: {error}"))??
+            }
         };
-        let read = tokio::task::spawn_blocking(move || read_file(self.kind, &path)).await;
-        read.map_err(|error| format!("reading a file failed: {error}"))?
+        *bytes_left = bytes_left.checked_sub(media.bytes).ok_or_else(|| {
+            format!("with {}, the images and recordings of the call have more than {MAX_CALL_BYTES} bytes", media.name)
+        })?;
+        Ok(media)
+    }
+}
+
+impl MediaFile {
+    /// Returns the path of the file without links.
+    fn find(&self) -> Result<PathBuf, String> {
+        // The directory of a pipeline file that is named without one.
+        let directory = if self.directory.as_os_str().is_empty() { Path::new(".") } else { &self.directory };
+        let cannot_read = |error| cannot_read(&self.path, &error);
+        let (path, directory) =
+            (self.path.canonicalize().map_err(cannot_read)?, directory.canonicalize().map_err(cannot_read)?);
+        if !path.starts_with(&directory) {
+            let (path, directory) = (self.path.display(), directory.display());
+            return Err(format!("the file {path} is elsewhere; expected one in the directory {directory} or below it"));
+        }
+        Ok(path)
     }
 }
 
@@ -169,8 +214,9 @@ fn read_file(kind: MediaKind, path: &Path) -> Result<Media, String> {
         let found = found.unwrap_or("of an unknown type");
         return Err(format!("the file {} is {found}; expected {}", path.display(), kind.expected()));
     };
-    let encoded = Encoded { media_type, base64: STANDARD.encode(bytes).into() };
-    Ok(Media { name: path.display().to_string(), content: Content::Encoded(encoded) })
+    let encoded = Encoded { media_type, base64: STANDARD.encode(&bytes).into() };
+    let (name, bytes) = (path.display().to_string(), bytes.len() as u64);
+    Ok(Media { name, content: Content::Encoded(encoded), bytes })
 }
 
 /// Parses a data URL without its scheme.
@@ -258,7 +304,53 @@ mod tests {
     const WAV: &[u8] = b"RIFF\x04\0\0\0WAVEfmt ";
 
     async fn load(kind: MediaKind, text: &str, directory: &Path) -> Result<Media, String> {
-        MediaReference::of(kind, text, directory)?.load().await
+        MediaReference::of(kind, text, directory)?.load(&mut MAX_CALL_BYTES.clone()).await
+    }
+
+    #[tokio::test]
+    async fn a_file_outside_of_the_directory_is_not_read() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("pipeline");
+        std::fs::create_dir_all(directory.join("photos")).unwrap();
+        std::fs::write(directory.join("photos/boat.png"), PNG).unwrap();
+        std::fs::write(scratch.path().join("other.png"), PNG).unwrap();
+        let absolute = |name: &str| scratch.path().join(name).display().to_string();
+        let (inside, outside) = (absolute("pipeline/photos/boat.png"), absolute("other.png"));
+        for name in ["photos/boat.png", "photos/../photos/boat.png", &inside] {
+            assert!(load(MediaKind::Image, name, &directory).await.is_ok(), "{name}");
+        }
+        let mut names = vec!["../other.png", "photos/../../other.png", &outside];
+        if cfg!(unix) {
+            #[cfg(unix)]
+            std::os::unix::fs::symlink(scratch.path().join("other.png"), directory.join("link.png")).unwrap();
+            names.push("link.png");
+        }
+        for name in names {
+            let reference = MediaReference::of(MediaKind::Image, name, &directory).unwrap();
+            for error in
+                [reference.load(&mut MAX_CALL_BYTES.clone()).await.unwrap_err(), reference.check().unwrap_err()]
+            {
+                assert!(error.contains("other.png is elsewhere") || error.contains("link.png is elsewhere"), "{error}");
+            }
+        }
+        for name in [r"\\host\share\boat.png", "//host/share/boat.png"] {
+            let error = load(MediaKind::Image, name, &directory).await.unwrap_err();
+            assert!(error.contains("is a path to another machine"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_files_and_data_urls_of_a_call_have_a_maximum_length_together() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("boat.png"), PNG).unwrap();
+        let mut left = 8 + 6;
+        for name in ["boat.png", "https://h.test/a.png", "data:image/png;base64,iVBORw0K"] {
+            let reference = MediaReference::of(MediaKind::Image, name, directory.path()).unwrap();
+            assert!(reference.load(&mut left).await.is_ok(), "{name}");
+        }
+        let reference = MediaReference::of(MediaKind::Image, "boat.png", directory.path()).unwrap();
+        let error = reference.load(&mut left).await.unwrap_err();
+        assert!(error.contains("boat.png, the images and recordings of the call have more than"), "{error}");
     }
 
     #[tokio::test]

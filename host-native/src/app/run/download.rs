@@ -8,35 +8,46 @@
 //!
 //! A job that is resumed reads the file that it began with, by its hash, and makes no request. Any other run
 //! asks the server whether the latest file is still current, with its `ETag` or `Last-Modified`, and
-//! downloads it if it is not. A file gets its name when it is complete, so a download that breaks off leaves
-//! nothing behind.
+//! downloads it if it is not. A file of the cache is used only if it has the hash that is its name.
+//!
+//! A file gets its name when it is complete, so a download that breaks off leaves nothing behind. What a killed
+//! process leaves is removed by a later download.
 
-use std::fmt;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use etcetera::BaseStrategy as _;
 use reqwest::header::{ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
-use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, Response, StatusCode};
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
-use tokio::time::timeout;
+use tempfile::{Builder, NamedTempFile};
+use tokio::time::{Instant, timeout};
 
 use crate::app::config::pipeline::RemoteFile;
 use crate::app::data::digest::{DigestWriter, FileDigest};
 use crate::app::data::{DatasetError, DatasetFormat};
-use crate::app::provider::address::{is_loopback, is_plain_and_far};
+use crate::app::provider::address::is_loopback;
 use crate::app::run::preflight::format_bytes;
+use crate::app::run::redirects::follow_redirects;
 
 /// The environment variable with the cache directory, instead of the one of the platform.
 const CACHE_VARIABLE: &str = "TIDEGATE_CACHE_DIR";
 
-/// The most redirects that are followed.
-const MAX_REDIRECTS: usize = 10;
-
 /// How long a server may send nothing.
-const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How long a download may take: enough for the default of `max_bytes` at 2 Mbit/s. A server that sends a byte
+/// now and then would otherwise keep the run from starting for ever.
+const MAX_DURATION: Duration = Duration::from_hours(12);
+
+/// The beginning of the names of incomplete files.
+const INCOMPLETE: &str = ".incomplete-";
+
+/// The age at which an incomplete file belongs to no download any more: one in progress is written to within
+/// [`PATIENCE`].
+const ABANDONED: Duration = Duration::from_hours(1);
 
 /// The number of bytes after which progress is reported, if the length of the file is unknown.
 const PROGRESS_BYTES: u64 = 100_000_000;
@@ -57,7 +68,7 @@ struct Latest {
 pub(super) struct Download<'a>(pub &'a RemoteFile);
 
 impl Download<'_> {
-    /// Returns the path of the file in the cache, after downloading it if it is not there or no longer
+    /// Returns the path of the file in the cache, after downloading it if it is not there, damaged, or no longer
     /// current. If the cache has the file with the SHA-256 `known`, that one is returned without a request.
     /// `report` shows a line of progress.
     ///
@@ -71,24 +82,34 @@ impl Download<'_> {
     ) -> Result<PathBuf, DatasetError> {
         let directory = cache_directory().map_err(|why| self.error(why))?;
         let path = |sha256: &str| directory.join(format!("{sha256}.{}", format.name()));
-        if let Some(path) = known.filter(|sha256| is_hash(sha256)).map(path).filter(|path| path.is_file()) {
+        let intact = |sha256: &str| Some(path(sha256)).filter(|path| has_hash(path, sha256));
+        if let Some(path) = known.filter(|sha256| is_hash(sha256)).and_then(intact) {
             return Ok(path);
         }
         let unwritable =
             |error: &io::Error| self.error(format!("cannot be stored in {}: {error}", directory.display()));
-        std::fs::create_dir_all(&directory).map_err(|error| unwritable(&error))?;
+        fs::create_dir_all(&directory).map_err(|error| unwritable(&error))?;
+        remove_abandoned(&directory);
         // The address may hold a secret.
         let latest_path = directory.join(FileDigest::of_bytes(self.0.url.as_str().as_bytes()).sha256 + ".json");
-        let latest = read_latest(&latest_path).filter(|latest| path(&latest.sha256).is_file());
-        let response = self.request(latest.as_ref()).await?;
-        if let (StatusCode::NOT_MODIFIED, Some(latest)) = (response.status(), &latest) {
-            return Ok(path(&latest.sha256));
-        }
+        let mut latest = read_latest(&latest_path).filter(|latest| path(&latest.sha256).is_file());
+        let response = loop {
+            let response = self.request(latest.as_ref()).await?;
+            match latest.take() {
+                Some(latest) if response.status() == StatusCode::NOT_MODIFIED => {
+                    if let Some(path) = intact(&latest.sha256) {
+                        return Ok(path);
+                    }
+                    report(&format!("the file of {} in the cache is damaged", self.0.shown()));
+                }
+                _ => break response,
+            }
+        };
         if !response.status().is_success() {
             return Err(self.error(format!("cannot be downloaded: the server answered HTTP {}", response.status())));
         }
         let headers = response.headers().clone();
-        let file = NamedTempFile::new_in(&directory).map_err(|error| unwritable(&error))?;
+        let file = incomplete_file(&directory).map_err(|error| unwritable(&error))?;
         let (file, digest) = self.download(response, file, report).await?;
         let path = path(&digest.sha256);
         file.as_file().sync_all().map_err(|error| unwritable(&error))?;
@@ -122,19 +143,7 @@ impl Download<'_> {
     fn client(&self) -> Result<Client, String> {
         // Fails if the process has a TLS provider already, which is fine as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let allow_plain_http = self.0.allow_plain_http;
-        let follow = move |attempt: Attempt<'_>| {
-            if attempt.previous().len() > MAX_REDIRECTS {
-                return attempt.error(RedirectError::TooMany);
-            }
-            if !allow_plain_http && is_plain_and_far(attempt.url()) {
-                let host = attempt.url().host_str().unwrap_or_default().to_string();
-                return attempt.error(RedirectError::Plain(host));
-            }
-            attempt.follow()
-        };
-        let mut builder = Client::builder()
-            .redirect(Policy::custom(follow))
+        let mut builder = follow_redirects(Client::builder(), &self.0.url, self.0.allow_plain_http)
             .retry(reqwest::retry::never())
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
         if self.0.url.host_str().is_some_and(is_loopback) {
@@ -168,6 +177,7 @@ impl Download<'_> {
         }
         let size = length.map_or_else(String::new, |bytes| format!(" ({})", format_bytes(bytes)));
         report(&format!("downloading {}{size}", self.0.shown()));
+        let started = Instant::now();
         let mut writer = DigestWriter::new(file);
         let (mut bytes, mut reported) = (0_u64, 0);
         loop {
@@ -189,6 +199,10 @@ impl Download<'_> {
             bytes += chunk.len() as u64;
             if bytes > self.0.max_bytes {
                 return Err(too_large(bytes));
+            }
+            if started.elapsed() > MAX_DURATION {
+                let hours = MAX_DURATION.as_secs() / 3600;
+                return Err(self.error(format!("is not complete after {hours} hours: {bytes} bytes have come")));
             }
             writer.write_all(&chunk).map_err(|error| self.error(format!("cannot be stored: {error}")))?;
             // Each tenth of a known length.
@@ -217,40 +231,36 @@ impl Download<'_> {
     }
 }
 
-/// Why a redirect is not followed.
-#[derive(Debug)]
-enum RedirectError {
-    TooMany,
-    /// To this host, unencrypted.
-    Plain(String),
-}
-
-impl fmt::Display for RedirectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooMany => write!(f, "more than {MAX_REDIRECTS} redirects"),
-            Self::Plain(host) => write!(
-                f,
-                "it redirects to `{host}` without encryption; expected an address with https, or `allow_plain_http = true` in \
-                 [seed]"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RedirectError {}
-
 /// Returns what was downloaded last. A file that cannot be read counts as absent: the dataset is downloaded
 /// again.
 fn read_latest(path: &Path) -> Option<Latest> {
-    let latest: Latest = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    let latest: Latest = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     Some(latest).filter(|latest| is_hash(&latest.sha256))
 }
 
 fn write_latest(directory: &Path, path: &Path, latest: &Latest) -> io::Result<()> {
-    let mut file = NamedTempFile::new_in(directory)?;
+    let mut file = incomplete_file(directory)?;
     serde_json::to_writer_pretty(&mut file, latest)?;
     file.persist(path).map(drop).map_err(|error| error.error)
+}
+
+fn incomplete_file(directory: &Path) -> io::Result<NamedTempFile> {
+    Builder::new().prefix(INCOMPLETE).tempfile_in(directory)
+}
+
+/// Removes the incomplete files of downloads that no longer run. What cannot be removed stays.
+fn remove_abandoned(directory: &Path) {
+    let is_abandoned = |entry: &fs::DirEntry| {
+        let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|modified| modified.elapsed().ok());
+        entry.file_name().to_string_lossy().starts_with(INCOMPLETE) && age.is_some_and(|age| age > ABANDONED)
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    entries.filter(is_abandoned).for_each(|entry| drop(fs::remove_file(entry.path())));
+}
+
+/// Returns whether the file at `path` can be read and has this SHA-256.
+fn has_hash(path: &Path, sha256: &str) -> bool {
+    File::open(path).and_then(FileDigest::of).is_ok_and(|found| found.sha256.eq_ignore_ascii_case(sha256))
 }
 
 /// Returns whether a text that becomes a file name is a SHA-256 in hexadecimal.
@@ -277,4 +287,39 @@ fn cause_of(error: &dyn std::error::Error) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use reqwest::Body;
+
+    use super::*;
+
+    /// Downloads a body that never ends, of which a byte comes after each `pause`. Returns the error.
+    async fn endless(pause: Duration, max_bytes: u64) -> String {
+        let bytes = stream::unfold((), move |()| async move {
+            tokio::time::sleep(pause).await;
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), ()))
+        });
+        let response = http::Response::new(Body::wrap(StreamBody::new(bytes)));
+        let url = "http://127.0.0.1/data.csv".parse().unwrap();
+        let remote = RemoteFile { url, authorities: None, allow_plain_http: false, max_bytes };
+        let file = NamedTempFile::new().unwrap();
+        let ended = Download(&remote).download(Response::from(response), file, &mut |_| {}).await;
+        ended.map(drop).unwrap_err().message
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_download_that_never_ends_is_an_error() {
+        let slow = Duration::from_secs(50);
+        assert_eq!(endless(slow, u64::MAX).await, "is not complete after 12 hours: 865 bytes have come");
+        assert_eq!(endless(PATIENCE * 2, u64::MAX).await, "stopped after 0 bytes: no more came for 60 s");
+        assert!(endless(slow, 20).await.starts_with("is larger than 20 bytes"));
+    }
 }

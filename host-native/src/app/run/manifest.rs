@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::app::config::pipeline::{ColumnSpec, Endpoint, ModelSpec, PipelineFile};
+use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, Endpoint, ModelSpec, PipelineFile};
 use crate::app::data::digest::FileDigest;
 use crate::app::error::Error;
 use crate::app::output::{DoneRowGroups, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, RunState};
@@ -29,7 +29,8 @@ pub(super) fn manifest(
         rows_in: resolved.rows.end - resolved.rows.start,
         row_group_size: file.run.row_group_size.get(),
         first_row: resolved.rows.start,
-        partition: partition.map(|partition| partition.to_string()),
+        // With their number, because more rows move the boundaries of the parts.
+        partition: partition.map(|partition| format!("{partition} of {} rows", resolved.dataset.rows())),
         format: file.output.format,
         identity: identity(file, resolved)?,
         done: DoneRowGroups::default(),
@@ -72,7 +73,11 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
     let models = called.map(|model| (model.name.clone(), model_identity(model))).collect();
     let FileDigest { sha256: dataset, bytes: dataset_bytes } = resolved.dataset.digest().clone();
     let is_shuffled = file.rows.dataset().is_some_and(|seed| seed.shuffle);
-    Ok(Identity { dataset, dataset_bytes, is_shuffled, seed: file.run.seed, columns, models })
+    let dataset_address = file.rows.dataset().and_then(|seed| match &seed.location {
+        DatasetLocation::Remote(remote) => Some(remote.shown()),
+        DatasetLocation::Local(_) => None,
+    });
+    Ok(Identity { dataset, dataset_bytes, dataset_address, is_shuffled, seed: file.run.seed, columns, models })
 }
 
 fn sha256(text: &str) -> String {

@@ -19,6 +19,7 @@ pub mod models;
 pub mod observer;
 pub mod preflight;
 pub mod provider;
+mod redirects;
 pub mod request;
 pub mod resolve;
 pub mod workload;

@@ -309,11 +309,15 @@ impl<'a, G: GateRef> OutstandingCall<'a, G> {
     fn finish<T>(mut self, answer: &Result<CallOutput<T>, CallError>) -> AfterCall {
         let provider = self.provider;
         let count = match answer {
-            Ok(_) => &provider.calls.succeeded,
-            Err(CallError::RateLimited { .. }) => &provider.calls.rate_limited,
-            Err(_) => &provider.calls.failed,
+            Ok(_) => Some(&provider.calls.succeeded),
+            Err(CallError::RateLimited { .. }) => Some(&provider.calls.rate_limited),
+            Err(CallError::NotSent { .. }) => None,
+            Err(_) => Some(&provider.calls.failed),
         };
-        count.fetch_add(1, Ordering::Relaxed);
+        match count {
+            Some(count) => count.fetch_add(1, Ordering::Relaxed),
+            None => provider.calls.made.fetch_sub(1, Ordering::Relaxed),
+        };
         let (is_charged, usage) = match answer {
             Ok(CallOutput { usage, .. }) => (true, *usage),
             Err(error) => error.charged_usage(),
@@ -372,6 +376,7 @@ impl Classify for CallError {
             Self::Malformed { usage, .. } | Self::ContentFiltered { usage, .. } | Self::Refused { usage, .. } => {
                 Completion { usage: *usage, ..Outcome::Success.into() }
             }
+            Self::NotSent { .. } => Outcome::LocalCancelled.into(),
             Self::Connection { .. } => Outcome::ConnectionFailed.into(),
             Self::KeyRejected { .. } => Outcome::KeyRejected.into(),
             Self::ModelNotFound { .. } => Outcome::ModelNotFound.into(),

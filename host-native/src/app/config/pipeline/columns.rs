@@ -87,6 +87,27 @@ pub(super) const COMMON_KEYS: &[&str] = &[
     "drop",
 ];
 
+/// The keys of the kinds that call a chat model.
+const CHAT_KEYS: &[&str] = &[
+    "model",
+    "models",
+    "fallback_on",
+    "prompt",
+    "system",
+    "images",
+    "audio",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "retry_max_tokens",
+    "keep_truncated",
+    "seed",
+    "extra",
+    "answer_tokens",
+    "json_mode",
+    "schema_retries",
+];
+
 impl KindName {
     /// Returns the name in files.
     pub(super) fn name(self) -> &'static str {
@@ -104,59 +125,18 @@ impl KindName {
     }
 
     /// Returns the keys of this kind that not every kind has.
-    pub(super) fn keys(self) -> &'static [&'static str] {
-        match self {
-            Self::Llm => &[
-                "model",
-                "models",
-                "fallback_on",
-                "prompt",
-                "system",
-                "messages",
-                "images",
-                "audio",
-                "temperature",
-                "top_p",
-                "max_tokens",
-                "retry_max_tokens",
-                "keep_truncated",
-                "stop",
-                "seed",
-                "extra",
-                "answer_tokens",
-                "output",
-                "schema",
-                "schema_file",
-                "json_mode",
-                "schema_retries",
-            ],
-            Self::Score => &[
-                "model",
-                "models",
-                "fallback_on",
-                "prompt",
-                "system",
-                "criteria",
-                "images",
-                "audio",
-                "temperature",
-                "top_p",
-                "max_tokens",
-                "retry_max_tokens",
-                "keep_truncated",
-                "seed",
-                "extra",
-                "answer_tokens",
-                "json_mode",
-                "schema_retries",
-            ],
-            Self::Embedding => &["model", "input", "dimensions", "batch_size"],
-            Self::Expression => &["template", "output"],
-            Self::Sampler => &["sampler"],
-            Self::Judge => &["model", "input", "inputs", "output"],
-            Self::Validation => &["input", "schema", "schema_file", "model", "invalid_exit_codes"],
-            Self::Reasoning | Self::Model => &["of"],
-        }
+    pub(super) fn keys(self) -> Vec<&'static str> {
+        let (common, own): (&[&str], &[&str]) = match self {
+            Self::Llm => (CHAT_KEYS, &["messages", "stop", "output", "schema", "schema_file"]),
+            Self::Score => (CHAT_KEYS, &["criteria"]),
+            Self::Embedding => (&[], &["model", "input", "dimensions", "batch_size"]),
+            Self::Expression => (&[], &["template", "output"]),
+            Self::Sampler => (&[], &["sampler"]),
+            Self::Judge => (&[], &["model", "input", "inputs", "output"]),
+            Self::Validation => (&[], &["input", "schema", "schema_file", "model", "invalid_exit_codes"]),
+            Self::Reasoning | Self::Model => (&[], &["of"]),
+        };
+        [common, own].concat()
     }
 }
 

@@ -27,6 +27,9 @@ use crate::app::provider::cost::Price;
 /// The name of the provider that is served in this process.
 pub(super) const MOCK_PROVIDER: &str = "mock";
 
+/// The provider of a command that names none.
+const COMMAND_PROVIDER: &str = "command";
+
 /// One `[[models]]` table.
 #[derive(Clone, Debug)]
 pub struct ModelSpec {
@@ -70,12 +73,16 @@ impl ModelSpec {
         self.endpoint.key_variable().into_iter().chain(self.extras.variables())
     }
 
-    /// Returns the label of the resource: `provider/model`, followed by `/domain` unless the domain is chat.
+    /// Returns the label of the resource: `provider/model`, followed by what is called unless it is a chat model.
     #[must_use]
     pub fn label(&self) -> String {
-        match self.domain {
-            Domain::Chat => format!("{}/{}", self.provider, self.model),
-            other => format!("{}/{}/{}", self.provider, self.model, other.name()),
+        let Self { provider, model, domain, .. } = self;
+        match (&self.endpoint, domain) {
+            // The provider says that it is a command.
+            (Endpoint::Command { .. }, _) if provider == COMMAND_PROVIDER => format!("{provider}/{model}"),
+            (Endpoint::Command { .. }, _) => format!("{provider}/{model}/command"),
+            (_, Domain::Chat) => format!("{provider}/{model}"),
+            (_, other) => format!("{provider}/{model}/{}", other.name()),
         }
     }
 
@@ -226,7 +233,7 @@ impl ModelTable<'_, '_> {
         let is_judge = raw.command.is_some() || raw.url.is_some();
         let provider = match &raw.provider {
             Some(Checked(provider)) => provider.clone(),
-            None if raw.command.is_some() => "command".to_string(),
+            None if raw.command.is_some() => COMMAND_PROVIDER.to_string(),
             None if raw.url.is_some() => "http".to_string(),
             None => return Err(file.missing(self.span.clone(), "provider", "`provider = ` the name of the provider")),
         };

@@ -1,8 +1,9 @@
 //! Columns of kind `embedding`: the embedding vector of a text, as a list of numbers.
 //!
-//! One call embeds the texts of a [batch](super::batch) of rows. If the call as a whole is rejected, or its
-//! answer cannot be assigned to the texts, it is made again for each half of them. So a row is dropped only
-//! for what a call with its text alone has answered.
+//! One call embeds the texts of a [batch](super::batch) of rows. If the provider rejects the call, it is made
+//! again for each half of them. After any other failure, the core [retries](tidegate_core::pipeline) the rows in
+//! smaller batches, and alone in the last retry. So a row is dropped only for what a call with its text alone
+//! has answered, unless the run has no retries.
 
 use serde_json::Value;
 use tidegate_core::budget::Usage;
@@ -11,8 +12,8 @@ use tokio::sync::oneshot;
 
 use super::batch::{Lead, Submission};
 use super::{FillContext, FillError, ModelCalls, fill_error};
-use crate::app::provider::Client;
-use crate::app::provider::embedding::{Embedded, EmbeddingClient};
+use crate::app::provider::embedding::EmbeddingClient;
+use crate::app::provider::{CallError, Client};
 use crate::app::run::provider::CallFailure;
 use crate::app::template::TemplateId;
 use crate::app::tokens;
@@ -66,17 +67,10 @@ impl EmbeddingFill {
                 [] => {}
                 [at] => send(at, self.embed(client, column, calls, &inputs[at]).await),
                 _ => match self.embed_part(client, column, calls, &inputs, &part).await {
-                    Ok(embedded) => {
-                        let mut missing = Vec::new();
-                        for (at, embedded) in part.into_iter().zip(embedded) {
-                            match embedded {
-                                Embedded::Vector(vector) => send(at, Ok(vector)),
-                                Embedded::Invalid(error) => send(at, Err(fill_error(CallFailure::Failed(error)))),
-                                Embedded::Missing => missing.push(at),
-                            }
+                    Ok(vectors) => {
+                        for (at, vector) in part.into_iter().zip(vectors) {
+                            send(at, vector.map_err(|error| fill_error(CallFailure::Failed(error))));
                         }
-                        // Fewer than before: an answer without any embedding is an error.
-                        parts.push(missing);
                     }
                     Err(error) if may_concern_one_text(&error) => {
                         let (first, second) = part.split_at(part.len() / 2);
@@ -107,7 +101,7 @@ impl EmbeddingFill {
         calls: ModelCalls<'_>,
         inputs: &[String],
         part: &[usize],
-    ) -> Result<Vec<Embedded>, FillError> {
+    ) -> Result<Vec<Result<Value, CallError>>, FillError> {
         let texts: Vec<String> = part.iter().map(|at| inputs[*at].clone()).collect();
         let tokens = texts.iter().map(|text| tokens::likely(text)).fold(0, u32::saturating_add);
         calls.call(column, Usage::tokens(tokens, 0), || client.embed_all(&texts, self.dimensions)).await
@@ -121,11 +115,8 @@ fn client<'a>(calls: ModelCalls<'a>, column: &str) -> Result<&'a EmbeddingClient
     }
 }
 
-/// Returns whether a failure of a call with several texts may be due to one of them, or to their number.
+/// Returns whether a permanent failure of a call with several texts may be due to one of them.
 fn may_concern_one_text(error: &FillError) -> bool {
     let FillError::Outcome(TaskOutcome::Failed(kind), _) = error else { return false };
-    matches!(
-        kind,
-        FailureKind::Request | FailureKind::ContentFiltered | FailureKind::Refused | FailureKind::MalformedAnswer
-    )
+    matches!(kind, FailureKind::Request | FailureKind::ContentFiltered | FailureKind::Refused)
 }

@@ -9,6 +9,7 @@
 //! If an answer does not have the required structure, the model is asked again, a limited number of times:
 //! the next call shows it the answer and the error. Every such call waits for a slot of its own.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
@@ -19,10 +20,10 @@ use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 use super::structure::{AnswerFormat, parse_number};
 use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate};
 use crate::app::config::pipeline::structure::cut;
-use crate::app::provider::Client;
 use crate::app::provider::chat::{ChatClient, Conversation, Message, Role};
 use crate::app::provider::completion::ChatAnswer;
-use crate::app::provider::media::{MediaKind, MediaReference};
+use crate::app::provider::media::{MAX_CALL_BYTES, MAX_CALL_MEDIA, MediaKind, MediaReference};
+use crate::app::provider::{CallError, Client};
 use crate::app::template::TemplateId;
 use crate::app::tokens;
 
@@ -143,6 +144,10 @@ impl LlmFill {
                 let named = texts_in(context.evaluate(template)?).map_err(|why| media_error(title, &why))?;
                 for text in named {
                     let reference = MediaReference::of(*kind, &text, &self.directory);
+                    if media.len() == MAX_CALL_MEDIA {
+                        let why = format!("it has more than {MAX_CALL_MEDIA} images and recordings");
+                        return Err(media_error(title, &why));
+                    }
                     media.push((index, reference.map_err(|why| media_error(title, &why))?));
                 }
             }
@@ -209,16 +214,15 @@ impl LlmFill {
         from: usize,
     ) -> Result<Filled, (usize, FillError)> {
         let mut conversation = self.conversation(context).map_err(|error| (from, error))?;
-        for (index, media) in self.media(context).map_err(|error| (from, error))? {
-            let media = media.load().await.map_err(|why| (from, FillError::failed(FailureKind::Template, why)))?;
-            conversation.messages[index].media.push(media);
-        }
+        let media = self.media(context).map_err(|error| (from, error))?;
         let prompt_messages = conversation.messages.len();
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
             let attempt = |at: usize| {
-                let (client, conversation) = (clients[at], &conversation);
+                let (client, conversation, media) = (clients[at], &conversation, &media);
                 async move {
+                    // Only now, so that no row has files in memory while it waits for a slot.
+                    let conversation = &*with_media(conversation, media).await?;
                     let answer = client.chat(conversation).await;
                     calls.keep(at, &conversation.messages, &answer);
                     answer
@@ -268,6 +272,20 @@ fn texts_in(value: Value) -> Result<Vec<String>, String> {
         other => Err(format!("{} is neither a text nor a list of texts", cut(&other.to_string()))),
     };
     values.into_iter().filter_map(|value| text(value).transpose()).collect()
+}
+
+/// Returns the conversation with its images and recordings, which are read from their files.
+async fn with_media<'a>(
+    conversation: &'a Conversation,
+    media: &[(usize, MediaReference)],
+) -> Result<Cow<'a, Conversation>, CallError> {
+    let mut conversation = Cow::Borrowed(conversation);
+    let mut bytes_left = MAX_CALL_BYTES;
+    for (index, media) in media {
+        let loaded = media.load(&mut bytes_left).await.map_err(|detail| CallError::NotSent { detail })?;
+        conversation.to_mut().messages[*index].media.push(loaded);
+    }
+    Ok(conversation)
 }
 
 fn media_error(title: &str, why: &str) -> FillError {

@@ -351,6 +351,7 @@ fn fill_error(failure: CallFailure) -> FillError {
                 CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
                 CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Refused),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
+                CallError::NotSent { .. } => TaskOutcome::Failed(FailureKind::Template),
                 CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
             };
             FillError::Outcome(outcome, error.to_string())

@@ -131,6 +131,8 @@ impl Names<'_> {
             upstreams,
             group: TaskGroup { kind, identity, weight: column.weight, admitted_limit },
             demand,
+            // A server answers a call with several texts as a whole, also if only one of them is at fault.
+            splits_retries: matches!(spec.kind, ColumnKind::Embedding(_)),
             ..Column::new(&column.name, spec.strategy)
                 .skip_with_upstream(column.skips_with_upstream)
                 .batched(batch_size)
