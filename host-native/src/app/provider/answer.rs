@@ -126,6 +126,16 @@ pub enum CallError {
         /// The token usage, if the response reported it. It is charged as for a success.
         usage: Option<Usage>,
     },
+    /// A batch has ended without an answer to this request.
+    NotAnswered {
+        /// The batch, and how it ended.
+        detail: String,
+    },
+    /// A batch cannot be submitted or collected before somebody has looked after it.
+    BatchBlocked {
+        /// What is the matter, and what to do about it.
+        detail: String,
+    },
     /// A command failed.
     Command {
         /// The exit status, and an excerpt of standard error.
@@ -195,6 +205,7 @@ impl fmt::Display for CallError {
                 f.write_str("the model refused to answer")?;
                 with(f, detail)
             }
+            Self::NotAnswered { detail } | Self::BatchBlocked { detail } => f.write_str(detail),
             Self::Command { detail } => write!(f, "the command failed ({detail})"),
             Self::CommandBusy { detail } => write!(f, "the command asks to be run again later ({detail})"),
         }
@@ -222,6 +233,8 @@ impl CallError {
             | Self::Malformed { .. }
             | Self::ContentFiltered { .. }
             | Self::Refused { .. }
+            | Self::NotAnswered { .. }
+            | Self::BatchBlocked { .. }
             | Self::Command { .. }
             | Self::CommandBusy { .. } => None,
         }
@@ -254,6 +267,8 @@ impl CallError {
             | Self::Malformed { detail, .. }
             | Self::ContentFiltered { detail, .. }
             | Self::Refused { detail, .. }
+            | Self::NotAnswered { detail }
+            | Self::BatchBlocked { detail }
             | Self::Command { detail }
             | Self::CommandBusy { detail } => *detail = change(detail),
             Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::KeyRejected { .. } => {}

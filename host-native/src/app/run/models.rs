@@ -155,7 +155,7 @@ fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -
     let mut health_calls = JoinSet::new();
     for (index, provider) in providers.iter().enumerate() {
         let first = callers.iter().find(|(_, of)| *of == index).map(|(client, _)| client);
-        if let Some(client @ (Client::Chat(_) | Client::Embedding(_))) = first {
+        if let Some(client @ (Client::Chat(_) | Client::Batch(_) | Client::Embedding(_))) = first {
             let (provider, client) = (Arc::clone(provider), client.clone());
             health_calls.spawn(async move { provider.make_health_calls(&client).await });
         }

@@ -337,7 +337,9 @@ fn fill_error(failure: CallFailure) -> FillError {
                 // fault of the row.
                 CallError::RateLimited { .. } | CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
                 CallError::Server { .. } | CallError::CommandBusy { .. } => retryable(RetryKind::ServerError),
-                CallError::Timeout | CallError::ServerTimeout { .. } => retryable(RetryKind::Timeout),
+                CallError::Timeout | CallError::ServerTimeout { .. } | CallError::NotAnswered { .. } => {
+                    retryable(RetryKind::Timeout)
+                }
                 CallError::Connection { .. } => retryable(RetryKind::Connection),
                 CallError::Broken { .. } | CallError::Unreadable { .. } => retryable(RetryKind::UnreadableAnswer),
                 CallError::KeyRejected { .. } => TaskOutcome::Failed(FailureKind::Authentication),
@@ -351,7 +353,7 @@ fn fill_error(failure: CallFailure) -> FillError {
                 CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
                 CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Refused),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
-                CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
+                CallError::Command { .. } | CallError::BatchBlocked { .. } => TaskOutcome::Failed(FailureKind::Other),
             };
             FillError::Outcome(outcome, error.to_string())
         }
