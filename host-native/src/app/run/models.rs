@@ -15,9 +15,10 @@ use tidegate_core::replay::{Recorded, Sequence};
 use tidegate_core::request::{GroupId, RequestAdmission, RequestConfig, ResourceId};
 use tokio::task::JoinSet;
 
-use crate::app::config::pipeline::{Domain, Endpoint, ExtraValue, FileError, ModelSpec, PipelineFile};
+use crate::app::config::pipeline::{CallMode, Domain, Endpoint, ExtraValue, FileError, ModelSpec, PipelineFile};
 use crate::app::error::Error;
 use crate::app::mock::MockServer;
+use crate::app::provider::batch::BatchClient;
 use crate::app::provider::command::Command;
 use crate::app::provider::cost::{Ledger, Price, SharedLedger};
 use crate::app::provider::embedding::EmbeddingClient;
@@ -354,6 +355,9 @@ fn remote_client(
     };
     let client = match model.domain {
         Domain::Embedding => EmbeddingClient::new(endpoint).map(|client| Client::Embedding(client.with_extras(extras))),
+        Domain::Chat | Domain::Judge if model.mode == CallMode::Batch => {
+            BatchClient::new(endpoint, extras).map(|client| Client::Batch(Box::new(client)))
+        }
         Domain::Chat | Domain::Judge => {
             let client = ChatClient::with_api(endpoint, model.api);
             client.map(|client| Client::Chat(client.with_extras(extras)))

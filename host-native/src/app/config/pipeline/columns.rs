@@ -129,6 +129,7 @@ impl KindName {
                 "schema_file",
                 "json_mode",
                 "schema_retries",
+                "batch_size",
             ],
             Self::Score => &[
                 "model",
@@ -149,6 +150,7 @@ impl KindName {
                 "answer_tokens",
                 "json_mode",
                 "schema_retries",
+                "batch_size",
             ],
             Self::Embedding => &["model", "input", "dimensions", "batch_size"],
             Self::Expression => &["template", "output"],

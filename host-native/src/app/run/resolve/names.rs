@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use super::location::find_word;
 use super::{GeneratedColumn, Input, request_resource};
-use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, PipelineFile, SourceText};
+use crate::app::config::pipeline::{ColumnSpec, FileError, PipelineFile, SourceText};
 
 /// The global functions of templates.
 const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
@@ -123,17 +123,13 @@ impl Names<'_> {
             None => (GroupKind::Local, Vec::new(), Vec::new(), None),
         };
         identity.push(column.name.clone());
-        let batch_size = match &spec.kind {
-            ColumnKind::Embedding(call) => call.batch_size,
-            _ => 1,
-        };
         Column {
             upstreams,
             group: TaskGroup { kind, identity, weight: column.weight, admitted_limit },
             demand,
             ..Column::new(&column.name, spec.strategy)
                 .skip_with_upstream(column.skips_with_upstream)
-                .batched(batch_size)
+                .batched(column.fill.batch_size())
         }
     }
 
