@@ -8,6 +8,7 @@ mod admitted_clients;
 mod answers;
 mod apis;
 mod bad_input;
+mod batches;
 mod blocking;
 mod check;
 mod columns;

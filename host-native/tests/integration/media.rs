@@ -103,17 +103,17 @@ fn a_file_that_is_missing_or_no_image_drops_its_row_with_its_path_and_is_not_sen
 fn a_file_is_read_when_its_call_is_made_and_not_while_its_row_waits() {
     let scratch = scratch(&[json!("photos/boat.png"), json!("photos/gull.png")]);
     std::fs::write(scratch.path("photos/gull.png"), b"\x89PNG\r\n\x1a\n").unwrap();
-    let gull = scratch.path("photos/gull.png");
-    // The only slot is taken by the first row until its answer, so the second one waits.
+    let photos = ["boat", "gull"].map(|name| scratch.path(&format!("photos/{name}.png")));
+    // The only slot is taken by one row until its answer, so the other one waits.
     let route = post(move |Json(_): Json<Value>| async move {
-        std::fs::remove_file(&gull).unwrap();
+        let _ = photos.each_ref().map(std::fs::remove_file);
         Json(json!({ "choices": [{ "message": { "content": "A boat." }, "finish_reason": "stop" }] }))
     });
     let server = serve(Router::new().route("/v1/chat/completions", route)) + "/v1";
     let text = pipeline(&server, "", "prompt = \"A caption.\"\nimages = \"{{ photo }}\"");
     let text = text.replace("max_parallel = 2", "max_parallel = 1");
     let ended = scratch.run_pipeline(&text);
-    ended.assert(6, &["rows out         1", "calls            1", "photos/gull.png: No such file"]);
+    ended.assert(6, &["rows out         1", "calls            1", ".png: No such file"]);
     assert_eq!(scratch.dropped("out")[0]["reason"], "template");
 }
 

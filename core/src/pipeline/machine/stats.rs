@@ -1,6 +1,7 @@
 //! Queries of the figures of a run. They change nothing.
 
 use super::Pipeline;
+use crate::pipeline::lifecycle::RunState;
 use crate::pipeline::outcome::FinishedRowGroup;
 use crate::pipeline::plan::ColumnId;
 use crate::pipeline::report::{Progress, RunReport};
@@ -34,6 +35,12 @@ impl Pipeline {
             columns: self.tally.columns().to_vec(),
             finished: self.lifecycle.is_finished(),
         }
+    }
+
+    /// Returns whether the run has stopped before its end, and awaits only what is in progress.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        matches!(self.lifecycle.state(), RunState::Stopping(_))
     }
 
     /// Returns the result of the run, or `None` until it has ended and all leases are released.

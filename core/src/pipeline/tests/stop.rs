@@ -17,13 +17,15 @@ fn stop(rig: &Rig) -> &StopReason {
 fn cancel_aborts_every_worker_and_waits_for_each() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { submission_limit: 3, ..rows(8, 4) });
     rig.succeed("a:0.0");
+    assert!(!rig.pipeline.has_stopped());
     rig.cancel();
+    assert!(rig.pipeline.has_stopped(), "its workers have not ended");
     let workers: BTreeSet<WorkerId> = rig.running.iter().map(|task| task.worker).collect();
     assert_eq!((rig.aborted.iter().copied().collect(), rig.pipeline.queued()), (workers, 0));
     rig.cancel();
     assert_eq!((rig.aborted.len(), rig.ends), (3, 0));
     rig.end_all(TaskOutcome::Cancelled);
-    assert_eq!((rig.ends, rig.handed_out.len()), (1, 0));
+    assert_eq!((rig.ends, rig.handed_out.len(), rig.pipeline.has_stopped()), (1, 0, false));
     assert_eq!(*stop(&rig), StopReason::Cancelled);
     let report = rig.report();
     assert_eq!((report.rows_in, report.rows_out, report.rows_dropped, report.rows_unmade), (8, 0, 0, 8));

@@ -96,6 +96,19 @@ fn the_body_of_an_error_is_read_whatever_it_says() {
 }
 
 #[test]
+fn what_a_provider_says_about_batches_is_read_or_refused() {
+    let corpus: [&[u8]; 3] = [
+        br#"{"id":"b","status":"failed","errors":{"data":[{"code":"token_limit_exceeded","message":"full","line":3}]}}"#,
+        br#"{"custom_id":"a","response":{"status_code":429,"body":{"error":{"message":"slow down"}}},"error":null}"#,
+        br#"{"custom_id":"a","response":null,"error":{"code":"batch_expired","message":"late"}}"#,
+    ];
+    fuzz(&corpus, JSON, |bytes| {
+        drop(provider::batch::read_batch(bytes));
+        drop(provider::batch::read_results(bytes));
+    });
+}
+
+#[test]
 fn an_answer_is_read_or_refused() {
     let corpus: [&[u8]; 3] = [
         br#"{"choices":[{"message":{"role":"assistant","content":"A title"}}],"usage":{"prompt_tokens":12,"completion_tokens":34}}"#,

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::RateHeaders;
 use super::flags::{FaultFlag, ListenAddress, ModelFlag};
+use super::{BatchSettings, RateHeaders};
 use crate::app::answer_shape::AnswersFlag;
 
 /// The arguments of `tidegate mock`.
@@ -35,6 +35,9 @@ pub struct MockArgs {
     /// Answer this share of chat calls in a shape that providers have: refusal=0.01, reasoning=...
     #[arg(long = "answers", value_name = "SHAPE=SHARE")]
     pub answers: Vec<AnswersFlag>,
+    /// Answer batches after a time, and with shares of faults: `delay_ms=5000,error=0.02`
+    #[arg(long, value_name = "SETTINGS")]
+    pub batches: Option<BatchSettings>,
     /// Serve all other model names with the first model
     #[arg(long)]
     pub any_model: bool,

@@ -14,7 +14,7 @@ use tidegate_core::sim::provider::{Capacity, Overload, ProviderSpec, Rate};
 use tidegate_core::time::Duration;
 
 use super::args::MockArgs;
-use super::{CallLog, MockConfig, MockKey, MockServer, MockStats};
+use super::{BatchStats, BatchStore, CallLog, MockConfig, MockKey, MockServer, MockStats};
 use crate::app::answer_shape::{AnswerShapes, AnswersFlag};
 use crate::app::error::{Error, Exit};
 use crate::app::interrupt::SignalListener;
@@ -43,6 +43,8 @@ pub async fn serve_until_interrupted(args: &MockArgs) -> Result<(String, Exit), 
         seed: args.seed,
         key: args.require_key.clone().map(MockKey),
         allow_control: args.allow_control,
+        batch_settings: args.batches.clone().unwrap_or_default(),
+        batches: BatchStore::default(),
         rate_headers: args.rate_headers,
         log: args.verbose.then(|| call_log(status.clone())),
     };
@@ -203,7 +205,7 @@ struct Summary(MockStats);
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MockStats { requests, rejected, models } = &self.0;
+        let MockStats { requests, rejected, models, batches } = &self.0;
         writeln!(f, "\n{requests} requests, {rejected} of them malformed, for an unknown model, or without the key\n")?;
         let titles = [
             "model",
@@ -233,7 +235,11 @@ impl fmt::Display for Summary {
             ];
             table.push([name.clone()].into_iter().chain(figures.map(|figure| figure.to_string())).collect());
         }
-        write_table(f, &table, 1)
+        write_table(f, &table, 1)?;
+        match batches {
+            BatchStats { created: 0, .. } => Ok(()),
+            BatchStats { created, requests, .. } => writeln!(f, "\n{created} batches with {requests} requests"),
+        }
     }
 }
 

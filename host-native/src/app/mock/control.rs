@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_core::sim::provider::ProviderSpec;
 
+use super::batches::BatchStats;
 use super::error::ApiError;
 use super::model::ModelStats;
 use super::server::Service;
@@ -23,6 +24,8 @@ pub struct MockStats {
     pub requests: u64,
     /// Requests that no provider decided about: malformed, for an unknown model, or without the API key.
     pub rejected: u64,
+    /// The files and batches.
+    pub batches: BatchStats,
     /// The statistics of each model by name.
     pub models: BTreeMap<String, ModelStats>,
 }

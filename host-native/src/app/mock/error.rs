@@ -5,7 +5,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,18 @@ impl ApiError {
         Self { param: Some(param.to_string()), ..Self::invalid(message) }
     }
 
+    /// Creates the error of a prompt that a content filter rejects.
+    pub(super) fn prompt_filter() -> Self {
+        let message = "the prompt was rejected by a content filter";
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", "content_filter", message)
+    }
+
+    /// Returns the body of the response.
+    pub(super) fn body(&self) -> Value {
+        let Self { kind, code, param, message, .. } = self;
+        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+    }
+
     #[cfg(test)]
     pub(super) fn param(&self) -> Option<&str> {
         self.param.as_deref()
@@ -43,8 +55,6 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let Self { status, kind, code, param, message } = self;
-        let error = json!({ "message": message, "type": kind, "param": param, "code": code });
-        (status, Json(json!({ "error": error }))).into_response()
+        (self.status, Json(self.body())).into_response()
     }
 }

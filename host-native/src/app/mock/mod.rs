@@ -14,6 +14,8 @@
 //! | `POST /v1/responses` | a response of the OpenAI API of that name |
 //! | `POST /v1/messages` | a message of the Anthropic API |
 //! | `POST /v1/embeddings` | vectors |
+//! | `POST /v1/files`, `GET /v1/files/{id}/content` | files of requests and of results |
+//! | `POST /v1/batches`, `GET /v1/batches`, `GET /v1/batches/{id}` | batches of chat completions |
 //! | `GET /v1/models`, `GET /v1/models/{id}` | the served models |
 //! | `GET /healthz` | 200 while the server listens |
 //! | `GET /mock/stats` | [`MockStats`] |
@@ -26,6 +28,7 @@
 //! | `model` | a provider on the host's clock, the slots that calls hold, and statistics |
 //! | `chat`, `embeddings` | parsing of requests |
 //! | `responses`, `messages` | requests and answers of the APIs of these names |
+//! | `batches` | files and batches |
 //! | `answer`, `schema`, `shape` | texts, and JSON for a schema, in the shapes of providers |
 //! | `format`, `reply`, `stream`, `headers`, `error` | responses: bodies, timing, events, headers, errors |
 //! | `control` | `/mock/stats` and `/mock/models` |
@@ -33,6 +36,7 @@
 
 mod answer;
 pub mod args;
+mod batches;
 mod chat;
 pub mod command;
 mod control;
@@ -72,6 +76,7 @@ use crate::app::answer_shape::AnswerShapes;
 use crate::app::error::{Error, Exit};
 use crate::host::TokioHost;
 
+pub use self::batches::{BatchSettings, BatchStats, BatchStore};
 pub use self::control::MockStats;
 pub use self::headers::RateHeaders;
 pub use self::model::ModelStats;
@@ -91,6 +96,10 @@ pub struct MockConfig {
     pub allow_control: bool,
     /// The shares of chat calls whose answer is more than a text.
     pub answers: AnswerShapes,
+    /// How batches are answered.
+    pub batch_settings: BatchSettings,
+    /// The files and batches that the server has at its start.
+    pub batches: BatchStore,
     /// The names of the rate-limit headers.
     pub rate_headers: RateHeaders,
     /// Called for every request that is not answered successfully.

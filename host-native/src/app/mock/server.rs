@@ -21,7 +21,7 @@ use super::error::ApiError;
 use super::headers::RateHeaders;
 use super::model::ServedModel;
 use super::reply::respond;
-use super::{CallLog, MockConfig, MockKey, messages, responses};
+use super::{BatchSettings, BatchStore, CallLog, MockConfig, MockKey, batches, messages, responses};
 use crate::app::answer_shape::AnswerShapes;
 use crate::host::TokioHost;
 
@@ -37,13 +37,17 @@ pub(super) struct Service {
     any_model: bool,
     key: Option<MockKey>,
     pub(super) allow_control: bool,
-    answers: AnswerShapes,
+    pub(super) answers: AnswerShapes,
+    pub(super) batches: BatchStore,
+    pub(super) batch_settings: BatchSettings,
+    /// The seed of what goes wrong with batches.
+    pub(super) batch_seed: u64,
     pub(super) rate_headers: RateHeaders,
     log: Option<CallLog>,
     requests: AtomicU64,
     rejected: AtomicU64,
     /// The number of completions, from which their ids are made.
-    completions: AtomicU64,
+    pub(super) completions: AtomicU64,
 }
 
 pub(super) fn router(service: &Arc<Service>) -> Router {
@@ -55,6 +59,11 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
         .route("/v1/embeddings", post(embeddings))
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
+        .route("/v1/files", post(batches::upload).layer(DefaultBodyLimit::max(batches::MAX_UPLOAD_BYTES)))
+        .route("/v1/files/{id}/content", get(batches::content))
+        .route("/v1/batches", get(batches::list).post(batches::create))
+        .route("/v1/batches/{id}", get(batches::batch))
+        .route("/v1/batches/{id}/cancel", post(batches::cancel))
         .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
         .route("/mock/stats", get(control::stats))
         .route("/mock/models/{*id}", get(control::provider).post(control::change))
@@ -72,6 +81,7 @@ impl Service {
     /// Creates the state with `models`, which are those of `config` and not empty.
     pub(super) fn new(host: TokioHost, models: Vec<Arc<ServedModel>>, config: MockConfig) -> Self {
         let MockConfig { any_model, key, allow_control, answers, rate_headers, log, .. } = config;
+        let (batches, batch_settings, batch_seed) = (config.batches, config.batch_settings, config.seed);
         let (requests, rejected, completions) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         Self {
             host,
@@ -80,6 +90,9 @@ impl Service {
             key,
             allow_control,
             answers,
+            batches,
+            batch_settings,
+            batch_seed,
             rate_headers,
             log,
             requests,
@@ -122,15 +135,16 @@ impl Service {
         MockStats {
             requests: self.requests.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),
+            batches: self.batches.stats(),
             models: self.models.iter().map(|model| (model.id.clone(), model.stats())).collect(),
         }
     }
 }
 
 /// The body of a request, or the error of reading it.
-type ReadBody = Result<Bytes, BytesRejection>;
+pub(super) type ReadBody = Result<Bytes, BytesRejection>;
 
-fn read(body: ReadBody) -> Result<Bytes, ApiError> {
+pub(super) fn read(body: ReadBody) -> Result<Bytes, ApiError> {
     body.map_err(|error| {
         let (kind, code) = ("invalid_request_error", "unreadable_body");
         ApiError::new(error.status(), kind, code, error.body_text())
@@ -167,9 +181,7 @@ async fn complete(service: &Service, protocol: Protocol, body: ReadBody) -> Resp
         Err(refusal) => return service.reject(refusal),
     };
     if !prepared.give_shape(&service.answers) {
-        let message = "the prompt was rejected by a content filter";
-        let (status, kind) = (StatusCode::BAD_REQUEST, "invalid_request_error");
-        return service.reject(ApiError::new(status, kind, "content_filter", message));
+        return service.reject(ApiError::prompt_filter());
     }
     let number = service.completions.fetch_add(1, Ordering::Relaxed);
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{
-    MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_own_name, is_row_file_name, is_temporary_name,
-    read_lines, remove_temporary, rows_name, sync_directory, visit_names,
+    BATCHES, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_own_name, is_row_file_name,
+    is_temporary_name, read_lines, remove_temporary, rows_name, sync_directory, visit_names,
 };
 use super::scan::ScanResult;
 use super::stored_output::read_manifest;
@@ -96,7 +96,9 @@ pub(super) fn remove(root: &Path, names: &[String]) -> Result<(), OutputError> {
         sync_directory(&rows).map_err(io_error(&rows))?;
     }
     visit_names(&rows, remove).map_err(io_error(&rows))?;
-    for name in names.iter().filter(|name| is_temporary_name(name) || is_capacity_name(name) || *name == SPENT) {
+    let is_removed =
+        |name: &&String| is_temporary_name(name) || is_capacity_name(name) || [SPENT, BATCHES].contains(&name.as_str());
+    for name in names.iter().filter(is_removed) {
         fs::remove_file(root.join(name)).map_err(io_error(root))?;
     }
     Ok(())

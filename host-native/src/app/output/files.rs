@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const SPENT: &str = "spent.txt";
+pub(super) const BATCHES: &str = "batches.jsonl";
 pub(super) const CAPACITY: &str = "capacity.json";
 pub(super) const ROWS: &str = "rows";
 pub(super) const LOCK: &str = ".lock";
@@ -72,7 +73,7 @@ pub(super) fn write_lines<'a, T: Serialize + 'a>(
 
 /// Returns whether runs of this program write a file of this name next to the manifest.
 pub(super) fn is_own_name(name: &str) -> bool {
-    [MANIFEST, SPENT, ROWS].contains(&name) || is_capacity_name(name) || is_temporary_name(name)
+    [MANIFEST, SPENT, BATCHES, ROWS].contains(&name) || is_capacity_name(name) || is_temporary_name(name)
 }
 
 /// Returns whether this is the name of the capacity plan of this or an earlier run.

@@ -3,6 +3,7 @@
 //! ```text
 //! OUT/manifest.json               the definition of the job, its usage, and how its last run ended
 //! OUT/spent.txt                   if models have prices: the cost of the job, with estimates for calls in flight
+//! OUT/batches.jsonl               if requests go in batches: the batches at the provider
 //! OUT/capacity.json               the limits that applied and their utilisation, once the run has ended
 //! OUT/capacity.1.json, ...        the same for earlier runs, oldest first
 //! OUT/rows/000000.jsonl           the complete rows of row group 0, in order; also .csv or .parquet
@@ -23,6 +24,7 @@
 //! group is generated again and replaces the file.
 
 mod acceptance;
+mod batch_journal;
 mod calls_file;
 mod directory_lock;
 mod done_row_groups;
@@ -52,6 +54,7 @@ use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
 pub use acceptance::KeptRows;
+pub use batch_journal::{BatchJournal, BatchLine};
 pub use calls_file::{CallLine, CallMessage};
 pub use directory_lock::DirectoryLock;
 pub use done_row_groups::DoneRowGroups;
@@ -64,7 +67,7 @@ pub use output_file::{OutputFile, open_all};
 pub use stored_output::{StoredOutput, StoredRowGroup, dataset_digest};
 
 use crate::app::data::row_file::{FileRow, Layout};
-use crate::app::provider::cost::AmountFile;
+use crate::app::provider::cost::{AmountFile, Money};
 use acceptance::Acceptance;
 use directory_lock::{LockFile, file_names};
 use error::{io_error, unreadable};
@@ -273,6 +276,11 @@ impl OutputDirectory {
     #[must_use]
     pub fn used(&self) -> &JobTotals {
         &self.used
+    }
+
+    /// Moves `amount` from what earlier runs have spent to this run, which has reserved it.
+    pub fn reserve(&mut self, amount: Money) {
+        self.used.spent = self.used.spent.saturating_sub(amount);
     }
 }
 

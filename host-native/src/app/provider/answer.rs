@@ -132,6 +132,16 @@ pub enum CallError {
         /// The reason, with the path.
         detail: String,
     },
+    /// A batch has ended without an answer to this request.
+    NotAnswered {
+        /// The batch, and how it ended.
+        detail: String,
+    },
+    /// A batch cannot be submitted or collected before somebody has looked after it.
+    BatchBlocked {
+        /// What is the matter, and what to do about it.
+        detail: String,
+    },
     /// A command failed.
     Command {
         /// The exit status, and an excerpt of standard error.
@@ -202,6 +212,7 @@ impl fmt::Display for CallError {
                 with(f, detail)
             }
             Self::NotSent { detail } => f.write_str(detail),
+            Self::NotAnswered { detail } | Self::BatchBlocked { detail } => f.write_str(detail),
             Self::Command { detail } => write!(f, "the command failed ({detail})"),
             Self::CommandBusy { detail } => write!(f, "the command asks to be run again later ({detail})"),
         }
@@ -230,6 +241,8 @@ impl CallError {
             | Self::ContentFiltered { .. }
             | Self::Refused { .. }
             | Self::NotSent { .. }
+            | Self::NotAnswered { .. }
+            | Self::BatchBlocked { .. }
             | Self::Command { .. }
             | Self::CommandBusy { .. } => None,
         }
@@ -263,6 +276,8 @@ impl CallError {
             | Self::ContentFiltered { detail, .. }
             | Self::Refused { detail, .. }
             | Self::NotSent { detail }
+            | Self::NotAnswered { detail }
+            | Self::BatchBlocked { detail }
             | Self::Command { detail }
             | Self::CommandBusy { detail } => *detail = change(detail),
             Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::KeyRejected { .. } => {}

@@ -224,7 +224,8 @@ impl ChatClient {
         }
     }
 
-    fn body<'a>(&'a self, conversation: &'a Conversation) -> Body<'a> {
+    /// Returns the body of a request for a chat completion.
+    pub(super) fn body<'a>(&'a self, conversation: &'a Conversation) -> impl Serialize + use<'a> {
         let is_unset = |(key, _): &(&String, &Value)| !conversation.extra.contains_key(*key);
         let extras = self.extra_body.iter().filter(is_unset).map(|(key, value)| (key.as_str(), value)).collect();
         Body { model: &self.model, conversation, extras }

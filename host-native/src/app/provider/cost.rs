@@ -181,10 +181,10 @@ impl Ledger {
         Self { limit, ..Self::default() }
     }
 
-    /// Sets the amount that earlier runs of the job have spent, which counts towards the limit, and the file
-    /// for the amount that the job may have spent.
-    pub fn resume_from(&mut self, earlier: Money, file: Option<AmountFile>) {
-        (self.earlier, self.file) = (earlier, file);
+    /// Sets the amount that earlier runs of the job have spent and the amount that they have reserved for what goes on,
+    /// which count towards the limit, and the file for the amount that the job may have spent.
+    pub fn resume_from(&mut self, earlier: Money, reserved: Money, file: Option<AmountFile>) {
+        (self.earlier, self.reserved, self.file) = (earlier, reserved, file);
     }
 
     /// Reserves `estimate` for a call. Returns `false` if the call must not be sent; then all later calls are
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn the_limit_applies_to_all_runs_of_a_job_together() {
         let mut ledger = Ledger::new(Some(money(1.0)));
-        ledger.resume_from(money(0.7), None);
+        ledger.resume_from(money(0.7), money(0.0), None);
         assert!(ledger.reserve(money(0.3)));
         ledger.settle(money(0.3), money(0.2));
         assert!(!ledger.reserve(money(0.2)));
@@ -303,7 +303,7 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         let stored = || AmountFile::read(&path).unwrap().unwrap();
         let mut ledger = Ledger::new(Some(money(1.0)));
-        ledger.resume_from(money(0.5), Some(AmountFile::open(&path).unwrap()));
+        ledger.resume_from(money(0.5), money(0.0), Some(AmountFile::open(&path).unwrap()));
         assert!(ledger.reserve(money(0.2)) && ledger.reserve(money(0.2)));
         assert_eq!((stored(), ledger.spent()), (money(0.9), money(0.4)));
         assert!(!ledger.reserve(money(0.2)));
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_call_is_rejected_if_the_file_cannot_be_written() {
         let mut ledger = Ledger::new(None);
-        ledger.resume_from(money(0.0), Some(AmountFile::open(std::path::Path::new("/dev/full")).unwrap()));
+        ledger.resume_from(money(0.0), money(0.0), Some(AmountFile::open(std::path::Path::new("/dev/full")).unwrap()));
         assert!(!ledger.reserve(money(0.1)));
         let Some(LedgerStop::Unwritable(why)) = ledger.stop_reason() else { panic!("{ledger:?}") };
         assert!(why.starts_with("cannot write to /dev/full: "), "{why}");

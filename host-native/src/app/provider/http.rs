@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap};
+use reqwest::multipart::Form;
 use reqwest::{Certificate, Url};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -64,6 +65,8 @@ pub struct HttpClient {
     headers: HeaderMap,
     /// The key, and other secrets that requests contain.
     secrets: Vec<ApiKey>,
+    /// The maximum duration of one call, if it is not that of the endpoint.
+    timeout: Option<Duration>,
 }
 
 impl fmt::Debug for HttpClient {
@@ -99,7 +102,7 @@ impl HttpClient {
         let http = builder.build().map_err(|error| root_cause(&error.without_url()))?;
         let secrets: Vec<ApiKey> = endpoint.api_key.into_iter().collect();
         let headers = secrets.iter().map(|key| (AUTHORIZATION, key.header())).collect();
-        Ok(Self { http, url: endpoint.url, headers, secrets })
+        Ok(Self { http, url: endpoint.url, headers, secrets, timeout: None })
     }
 
     /// Adds headers and query parameters to all requests. The caller adds the keys of the body.
@@ -111,6 +114,47 @@ impl HttpClient {
             self.url.query_pairs_mut().extend_pairs(&extras.query);
         }
         self
+    }
+
+    /// Sets the maximum duration of one call.
+    #[must_use]
+    pub(super) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// Returns a client of the same server, for `segments` below this URL.
+    #[must_use]
+    pub(super) fn below(&self, segments: &[&str]) -> Self {
+        let mut client = self.clone();
+        if let Ok(mut path) = client.url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        client
+    }
+
+    /// Makes one GET call with these query parameters, whose answer may have up to `max_bytes`.
+    pub(super) async fn get<T>(
+        &self,
+        query: &[(&str, &str)],
+        max_bytes: usize,
+        read: impl FnOnce(&[u8]) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let mut url = self.url.clone();
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let result = self.attempt(self.http.get(url), max_bytes).await;
+        result.and_then(|body| read(&body)).map_err(|error| self.redact(error))
+    }
+
+    /// Posts a form like [`HttpClient::post`].
+    pub(super) async fn post_form<T>(
+        &self,
+        form: Form,
+        read: impl FnOnce(&[u8]) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let result = self.attempt(self.http.post(self.url.clone()).multipart(form), MAX_BODY_BYTES).await;
+        result.and_then(|body| read(&body)).map_err(|error| self.redact(error))
     }
 
     /// Makes one call, and parses the body of a success with `read`. Dropping the future closes the
@@ -149,6 +193,10 @@ impl HttpClient {
     }
 
     async fn attempt(&self, request: reqwest::RequestBuilder, max_bytes: usize) -> Result<Vec<u8>, CallError> {
+        let request = match self.timeout {
+            Some(timeout) => request.timeout(timeout.into()),
+            None => request,
+        };
         let response = request.headers(self.headers.clone()).send().await.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
         rate_feedback::record(read_head(status, &headers, SystemTime::now()).corrections);

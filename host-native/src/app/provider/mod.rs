@@ -5,6 +5,7 @@
 
 pub(crate) mod address;
 pub mod answer;
+pub mod batch;
 pub mod chat;
 pub mod command;
 pub mod completion;
@@ -41,12 +42,26 @@ pub struct CallOutput<T> {
 pub enum Client {
     /// A chat model.
     Chat(ChatClient),
+    /// A chat model whose requests go in batches.
+    Batch(Box<batch::BatchClient>),
     /// An embedding model.
     Embedding(embedding::EmbeddingClient),
     /// A judge that is an HTTP endpoint.
     Http(http::HttpClient),
     /// A judge that is a command on this machine.
     Command(command::Command),
+}
+
+impl Client {
+    /// Returns the client of a chat model.
+    #[must_use]
+    pub fn chat(&self) -> Option<&ChatClient> {
+        match self {
+            Self::Chat(chat) => Some(chat),
+            Self::Batch(batch) => Some(batch.chat()),
+            _ => None,
+        }
+    }
 }
 
 /// The field `usage` of a response. Providers omit counts, or the whole field.

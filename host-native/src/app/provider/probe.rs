@@ -16,7 +16,8 @@ const PROMPT: &str = "Hi";
 /// model, or the embedding of one word.
 ///
 /// A judge is not called, since that may cost money. For an HTTP judge, this checks that the server can be
-/// reached and accepts the key; for a command, that the program exists.
+/// reached and accepts the key; for a command, that the program exists. For a model whose requests go in batches,
+/// this reads the list of batches.
 ///
 /// A response without text, and an error about the limit of one token, count as success: the model exists and
 /// the key is accepted.
@@ -29,6 +30,7 @@ pub async fn probe_model(client: &Client) -> Result<CallOutput<()>, CallError> {
             chat.chat(&conversation).await.map(|answer| answer.usage)
         }
         Client::Embedding(embedding) => embedding.embed(PROMPT, None).await.map(|answer| answer.usage),
+        Client::Batch(batch) => batch.check().await.map(|()| Some(Usage::default())),
         Client::Http(http) => http.check_reachable().await.map(|()| None),
         Client::Command(command) => match command.find() {
             Ok(_) => Ok(None),

@@ -235,7 +235,7 @@ fn provider_row(provider: &ProviderView, rates: &VecDeque<f64>) -> Row<'static> 
     let (state, color) = match (&provider.outage, provider.cooling_down) {
         (Some(outage), _) => (outage.clone(), Color::Red),
         (None, true) => ("cooling down".to_string(), Color::Yellow),
-        (None, false) => (String::new(), Color::Reset),
+        (None, false) => (provider.batches.clone().unwrap_or_default(), Color::Reset),
     };
     let warn = |count: u64, color| Span::raw(count.to_string()).fg(if count > 0 { color } else { Color::Reset });
     let rate = rates.back().copied().unwrap_or_default();

@@ -102,6 +102,9 @@ pub struct ProviderView {
     /// A description of the outage, if the provider is not healthy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outage: Option<String>,
+    /// The state of its batches, such as `batch in progress 120 of 1000`, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batches: Option<String>,
 }
 
 /// Prints progress and messages.
@@ -264,7 +267,9 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn provider_text(provider: &ProviderView, elapsed: f64) -> String {
-    let ProviderView { label, in_flight, limit, waiting, answered, rate_limited, cooling_down, outage, .. } = provider;
+    let ProviderView {
+        label, in_flight, limit, waiting, answered, rate_limited, cooling_down, outage, batches, ..
+    } = provider;
     let rate = provider.rate(elapsed);
     let mut text =
         format!("{label}: {in_flight}/{limit} in flight, {waiting} waiting, {answered} answered ({rate:.1}/s)");
@@ -274,8 +279,8 @@ fn provider_text(provider: &ProviderView, elapsed: f64) -> String {
     if *cooling_down {
         text.push_str(", cooling down");
     }
-    if let Some(outage) = outage {
-        let _ = write!(text, ", {outage}");
+    for state in batches.iter().chain(outage) {
+        let _ = write!(text, ", {state}");
     }
     text
 }

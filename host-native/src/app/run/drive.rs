@@ -7,7 +7,7 @@ use std::time::Duration as StdDuration;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::RunFigures;
-use tidegate_core::pipeline::TaskCounts;
+use tidegate_core::pipeline::{Pipeline, TaskCounts};
 use tidegate_core::replay::merge;
 use tokio::task::JoinHandle;
 
@@ -19,6 +19,7 @@ use crate::app::replay::LogWriter;
 use crate::app::report::ProgressHistory;
 use crate::app::report::idle::idle_views;
 use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, outage_text};
+use crate::app::run::batch_jobs::BatchJobs;
 use crate::app::run::exit_status::{RunEnd, run_totals};
 use crate::app::run::metrics::MetricsServer;
 use crate::app::run::models::Models;
@@ -38,6 +39,8 @@ pub(super) struct Monitored<'a> {
     /// The currency of the prices and the cost limit, if models have prices.
     pub(super) prices: Option<(&'a str, Option<Money>)>,
     pub(super) metrics: Option<MetricsServer>,
+    /// The batches of the run, if requests go in batches.
+    pub(super) batches: Option<&'a BatchJobs>,
 }
 
 /// Appends the commands recorded since the last call to the decision log. If that fails, the log is closed
@@ -59,8 +62,9 @@ fn write_commands(
 /// Drives `run` to its end, refreshes the display and handles signals.
 ///
 /// The first SIGINT winds the run down: row groups in progress are finished, because their calls are paid
-/// for. The first SIGTERM drains it: outstanding calls end, and no other is made. A second signal of either
-/// kind stops the run at once; `--resume` redoes what was not finished.
+/// for. The first SIGTERM drains it: outstanding calls end, and no other is made. So does the first SIGINT if requests
+/// go in batches, which may take a day and are not waited for. A second signal of either kind stops the run at once;
+/// `--resume` redoes what was not finished.
 pub(super) async fn drive(
     run: driver::PipelineRun<TokioHost, PipelineWorkload>,
     monitored: &Monitored<'_>,
@@ -88,6 +92,10 @@ pub(super) async fn drive(
                     metrics.publish(view);
                 }
                 write_commands(log, &handle, models, screen);
+                if handle.inspect(Pipeline::has_stopped) {
+                    // A later run collects them.
+                    stop_batches(monitored);
+                }
                 if !has_enough && output.has_enough() {
                     has_enough = true;
                     // The rows of calls in flight are too many, but the calls cost what they cost.
@@ -114,11 +122,17 @@ pub(super) async fn drive(
                 interrupted = true;
                 // The request to stop goes first, so that the message is true when it is shown.
                 match signal {
+                    StopSignal::Interrupt if monitored.batches.is_some() => {
+                        stop_batches(monitored);
+                        handle.drain();
+                        screen.print_message("interrupted: batches go on at the provider and `--resume` collects them; awaiting other outstanding calls, making no more (interrupt again to stop at once)");
+                    }
                     StopSignal::Interrupt => {
                         handle.wind_down();
                         screen.print_message("interrupted: finishing the row groups in progress, starting no more (interrupt again to stop at once)");
                     }
                     StopSignal::Terminate => {
+                        stop_batches(monitored);
                         handle.drain();
                         screen.print_message("terminated: awaiting outstanding calls, making no more (terminate again to stop at once)");
                     }
@@ -140,6 +154,11 @@ pub(super) async fn drive(
     Ok(RunEnd { report, wall: started.elapsed(), figures: RunFigures::default() })
 }
 
+/// Ends all waiting for batches.
+fn stop_batches(monitored: &Monitored<'_>) {
+    monitored.batches.iter().for_each(|batches| batches.stop());
+}
+
 /// Returns the state of the run for the display, `elapsed` after its start.
 fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) -> ProgressView {
     let Monitored { columns, models, observer, prices, .. } = monitored;
@@ -158,6 +177,7 @@ fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) ->
             output_tokens: tokens.output,
             cooling_down: snapshot.blocked_until.is_some_and(|until| until > snapshot.at),
             outage: outage_text(snapshot.health, snapshot.at),
+            batches: monitored.batches.and_then(|batches| batches.progress(&provider.label)),
         }
     };
     let column = |((name, total), tasks): (&(String, u64), &TaskCounts)| ColumnView {

@@ -64,7 +64,7 @@ pub async fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
         export: request.export.as_ref().map(|export| describe_export(export, &file, &resolved)),
         cost,
         max_cost: request.max_cost,
-        capacity: capacity + &file.describe_extras(),
+        capacity: capacity + &file.describe_extras() + &file.describe_batches(),
     })
 }
 

@@ -81,9 +81,7 @@ pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<
         let tasks = if is_cell { rows } else { rows.div_ceil(u64::from(row_group_size)) };
         let mut estimate =
             if is_cell { sample.sample_cells(at, tasks) } else { sample.sample_row_group(at, tasks, row_group_size) };
-        if let Fill::Embedding(fill) = &column.fill {
-            estimate.calls = batched_calls(estimate.calls, tasks, row_group_size, fill.batch_size);
-        }
+        estimate.calls = batched_calls(estimate.calls, tasks, row_group_size, column.fill.batch_size());
         estimates[at] = estimate;
     }
     Ok(estimates)

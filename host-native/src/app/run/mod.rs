@@ -4,6 +4,7 @@
 //! call. [`resolve`] compiles the file, [`models`] registers the providers, [`workload`] does the work of
 //! each task, and the scheduler of the core decides when.
 
+pub mod batch_jobs;
 pub mod buffer;
 pub mod columns;
 pub mod comparison;
@@ -43,11 +44,12 @@ use crate::app::output::{
     DirectoryLock, EarlierOutput, ExistingOutput, JobTotals, Manifest, OutputDirectory, OutputError, OutputFile,
     OutputSpec, RunState, open_all, rotate_file,
 };
-use crate::app::provider::cost::Ledger;
+use crate::app::provider::cost::{Ledger, Money};
 use crate::app::replay::LogWriter;
 use crate::app::report::progress::ProgressReporter;
 use crate::app::report::summary::Summary;
 use crate::app::report::{ProgressHistory, page};
+use crate::app::run::batch_jobs::BatchJobs;
 use crate::app::run::columns::Caller;
 use crate::app::run::comparison::compare;
 use crate::app::run::drive::{Monitored, drive};
@@ -81,7 +83,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let share = connect_share(&file, request).await?;
     let ledger = Ledger::new(request.max_cost);
     let models = Models::start(&file, &host, &requests, sequence.as_ref(), ledger, share).await?;
-    let callers = callers(&file, &resolved, &models)?;
+    let mut callers = callers(&file, &resolved, &models)?;
     let rows = resolved.rows.end - resolved.rows.start;
     let config = pipeline_config(&file, rows);
     // Errors of the settings must be found before the output is changed.
@@ -91,11 +93,12 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         None => None,
     };
     let spec = output_spec(request, manifest(&name, &file, &resolved, request.partition)?, &file, &resolved);
-    let (output, log_file) = claim_outputs(request, &spec, &resolved.dataset.paths())?;
+    let (mut output, log_file) = claim_outputs(request, &spec, &resolved.dataset.paths())?;
+    let (batches, reserved) = open_batches(&file, &mut output, &models, &mut callers)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
     let amount_file = has_prices.then(|| output.create_amount_file()).transpose()?;
-    models.ledger().lock().resume_from(output.used().spent, amount_file);
+    models.ledger().lock().resume_from(output.used().spent, reserved, amount_file);
     resolved.skip_row_groups(output.done().iter(), file.run.row_group_size.get());
     let (done_row_groups, missing_rows) = if output.has_enough() {
         ((0..u32::try_from(spec.manifest.row_group_count()).unwrap_or(u32::MAX)).collect(), Vec::new())
@@ -118,22 +121,21 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let sinks = sinks(request, &resolved, &file, &models, &mut observer)?;
     if request.plan {
         // Output that nobody reads does not stop the run.
-        let _ = writeln!(io::stdout(), "{}{}", observer.capacity(), file.describe_extras());
+        let _ = writeln!(io::stdout(), "{}{}{}", observer.capacity(), file.describe_extras(), file.describe_batches());
     }
     let columns = task_totals(&resolved, &output, &spec.manifest);
-    let count = columns.len();
     let rows_to_make = match file.rows.wanted() {
         Some(wanted) => format!("{wanted} accepted rows of at most {rows}"),
         None => format!("{rows} rows"),
     };
     screen.print_message(&format!(
-        "{name}: {rows_to_make}, {count} columns to fill, output in {}",
+        "{name}: {rows_to_make}, {} columns to fill, output in {}",
+        columns.len(),
         request.out.display()
     ));
-    let earlier = output.earlier();
-    print_setup(screen, &models, metrics.as_ref(), earlier);
+    print_setup(screen, &models, metrics.as_ref(), output.earlier());
 
-    let is_whole_example = request.pipeline.is_none() && earlier == EarlierOutput::default();
+    let is_whole_example = request.pipeline.is_none() && output.earlier() == EarlierOutput::default();
     let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
     let work = Arc::new(PipelineWorkload::new(resolved, callers, Arc::clone(&output), file.output.calls));
     let calls = if file.run.pressure_advisory { models.request_resources() } else { Vec::new() };
@@ -148,6 +150,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         observer: &observer,
         prices,
         metrics,
+        batches: batches.as_deref(),
     };
     let mut timeline = ProgressHistory::default();
     let ended = drive(run, &monitored, &mut log, screen, &mut timeline).await?;
@@ -159,6 +162,7 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     if let Some(share) = models.share() {
         share.leave().await;
     }
+    describe_open_batches(batches.as_deref(), &mut summary, screen);
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     observer.warnings().iter().for_each(|warning| screen.print_message(warning));
@@ -174,6 +178,38 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
         summary.stopped.get_or_insert_with(|| error.to_string());
     }
     Ok(summary)
+}
+
+/// Opens the journal of batches if requests go in batches, and lets the columns use it. Returns the batches, and the
+/// reserved cost of those that go on.
+fn open_batches(
+    file: &PipelineFile,
+    output: &mut OutputDirectory,
+    models: &Models,
+    callers: &mut [Option<Caller>],
+) -> Result<(Option<Arc<BatchJobs>>, Money), OutputError> {
+    if !file.has_batches() {
+        return Ok((None, Money::default()));
+    }
+    let (journal, lines) = output.open_batches()?;
+    let batches = Arc::new(BatchJobs::new(journal, lines));
+    let reserved = batches.reserved(models.providers());
+    output.reserve(reserved);
+    callers.iter_mut().flatten().for_each(|caller| caller.batches = Some(Arc::clone(&batches)));
+    Ok((Some(batches), reserved))
+}
+
+/// Says which batches go on at their providers: in the reason why the run has stopped or, if it has not, as a message.
+fn describe_open_batches(batches: Option<&BatchJobs>, summary: &mut Summary, screen: &ProgressReporter) {
+    let open = match batches.map_or(0, BatchJobs::open) {
+        0 => return,
+        1 => "1 batch goes on at the provider".to_string(),
+        open => format!("{open} batches go on at the provider"),
+    };
+    match &mut summary.stopped {
+        Some(why) => *why = format!("{why}; {open}, and `--resume` collects its answers"),
+        None => screen.print_message(&format!("warning: {open}, whose requests no row has any more")),
+    }
 }
 
 /// Prints with whom limits are shared, where the metrics are, and what earlier runs have done.
@@ -371,7 +407,7 @@ fn callers(
         let invalid = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
         let group = models_of_run.group(&column.name, column.weight).map_err(|error| invalid(&error))?;
         let models = models_of_run.called(&models).map_err(|error| invalid(&error))?;
-        Ok(Some(Caller { models, group }))
+        Ok(Some(Caller { models, group, batches: None }))
     };
     resolved.columns.iter().zip(&file.columns).map(caller).collect()
 }

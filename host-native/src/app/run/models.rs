@@ -15,9 +15,10 @@ use tidegate_core::replay::{Recorded, Sequence};
 use tidegate_core::request::{GroupId, RequestAdmission, RequestConfig, ResourceId};
 use tokio::task::JoinSet;
 
-use crate::app::config::pipeline::{Domain, Endpoint, ExtraValue, FileError, ModelSpec, PipelineFile};
+use crate::app::config::pipeline::{CallMode, Domain, Endpoint, ExtraValue, FileError, ModelSpec, PipelineFile};
 use crate::app::error::Error;
 use crate::app::mock::MockServer;
+use crate::app::provider::batch::BatchClient;
 use crate::app::provider::command::Command;
 use crate::app::provider::cost::{Ledger, Price, SharedLedger};
 use crate::app::provider::embedding::EmbeddingClient;
@@ -155,7 +156,7 @@ fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -
     let mut health_calls = JoinSet::new();
     for (index, provider) in providers.iter().enumerate() {
         let first = callers.iter().find(|(_, of)| *of == index).map(|(client, _)| client);
-        if let Some(client @ (Client::Chat(_) | Client::Embedding(_))) = first {
+        if let Some(client @ (Client::Chat(_) | Client::Batch(_) | Client::Embedding(_))) = first {
             let (provider, client) = (Arc::clone(provider), client.clone());
             health_calls.spawn(async move { provider.make_health_calls(&client).await });
         }
@@ -354,6 +355,9 @@ fn remote_client(
     };
     let client = match model.domain {
         Domain::Embedding => EmbeddingClient::new(endpoint).map(|client| Client::Embedding(client.with_extras(extras))),
+        Domain::Chat | Domain::Judge if model.mode == CallMode::Batch => {
+            BatchClient::new(endpoint, extras).map(|client| Client::Batch(Box::new(client)))
+        }
         Domain::Chat | Domain::Judge => {
             let client = ChatClient::with_api(endpoint, model.api);
             client.map(|client| Client::Chat(client.with_extras(extras)))

@@ -211,8 +211,19 @@ impl Provider {
         Some(format!("{} cannot be used: {message}; {}", self.label, remedy(cause)))
     }
 
+    /// Reserves the estimated cost of a batch. Returns `false` if it must not be submitted.
+    pub fn reserve(&self, estimate: Tokens) -> bool {
+        self.ledger.lock().reserve(self.cost(estimate))
+    }
+
+    /// Releases the reserved cost of a batch, after the cost of its results was charged.
+    pub fn release(&self, estimate: Tokens) {
+        self.ledger.lock().settle(self.cost(estimate), Money::default());
+    }
+
     /// Returns the cost of `tokens`; 0 without a price.
-    fn cost(&self, tokens: Tokens) -> Money {
+    #[must_use]
+    pub fn cost(&self, tokens: Tokens) -> Money {
         self.price.map_or_else(Money::default, |price| price.of(tokens))
     }
 
@@ -275,7 +286,7 @@ impl LastErrors {
             CallError::RateLimited { .. } => UnavailableCause::RateLimited,
             CallError::KeyRejected { .. } => UnavailableCause::KeyRejected,
             CallError::QuotaExhausted { .. } => UnavailableCause::QuotaExhausted,
-            CallError::ModelNotFound { .. } => UnavailableCause::ModelNotFound,
+            CallError::ModelNotFound { .. } | CallError::BatchBlocked { .. } => UnavailableCause::ModelNotFound,
             _ => UnavailableCause::Outage,
         };
         self.0.retain(|(of, _)| *of != cause);
@@ -369,7 +380,7 @@ impl Classify for CallError {
     fn completion(&self) -> Completion {
         match self {
             Self::RateLimited { retry_after, .. } => Completion::rate_limited(*retry_after),
-            Self::Timeout | Self::ServerTimeout { .. } => Outcome::ProviderTimeout.into(),
+            Self::Timeout | Self::ServerTimeout { .. } | Self::NotAnswered { .. } => Outcome::ProviderTimeout.into(),
             Self::QuotaExhausted { .. } => Outcome::QuotaExhausted.into(),
             Self::Unreadable { usage, .. } => Completion { usage: *usage, ..Outcome::ProviderFailure.into() },
             // The provider did its work; the error is in the content of the answer.
@@ -379,7 +390,8 @@ impl Classify for CallError {
             Self::NotSent { .. } => Outcome::LocalCancelled.into(),
             Self::Connection { .. } => Outcome::ConnectionFailed.into(),
             Self::KeyRejected { .. } => Outcome::KeyRejected.into(),
-            Self::ModelNotFound { .. } => Outcome::ModelNotFound.into(),
+            // As for a missing model, calls wait for a person, and no row is dropped.
+            Self::ModelNotFound { .. } | Self::BatchBlocked { .. } => Outcome::ModelNotFound.into(),
             // A command fails for its row only, unless it says that it is busy.
             Self::Rejected { .. } | Self::Command { .. } => Outcome::RequestRejected.into(),
             Self::Server { .. } | Self::Broken { .. } | Self::CommandBusy { .. } => Outcome::ProviderFailure.into(),

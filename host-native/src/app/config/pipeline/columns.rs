@@ -106,6 +106,7 @@ const CHAT_KEYS: &[&str] = &[
     "answer_tokens",
     "json_mode",
     "schema_retries",
+    "batch_size",
 ];
 
 impl KindName {

@@ -10,13 +10,14 @@ use tidegate_core::pipeline::{FailureKind, Strategy};
 use toml::Spanned;
 
 use super::criteria;
-use super::models::{Domain, Endpoint, ModelSpec};
+use super::models::{CallMode, Domain, Endpoint, ModelSpec};
 use super::raw::{FallbackReason, KindName, RawColumn, RawMessage};
 use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, Texts, WithSpan};
+use crate::app::provider::batch::MAX_REQUESTS;
 use crate::app::provider::chat::{ChatApi, Role};
 use crate::app::provider::command::TEMPORARY_EXIT_CODE;
 
@@ -148,6 +149,8 @@ pub struct LlmCall {
     pub instruction: Option<String>,
     /// The required form of the answer. `None` accepts any text.
     pub structure: Option<Structure>,
+    /// The largest number of rows in one batch; 1 for a model that is called for each row.
+    pub batch_size: u32,
 }
 
 /// The template of a message.
@@ -236,6 +239,10 @@ const MAX_BATCH_SIZE: u32 = 2048;
 /// The rows in one embedding call if the file does not set `batch_size`. The fewest that a common server
 /// accepts by default (Text Embeddings Inference).
 const DEFAULT_BATCH_SIZE: u32 = 32;
+
+/// The rows in one batch of chat requests if the file does not set `batch_size`. With prompts and answers of some
+/// hundred tokens they are well within what providers let a new account have in its queue.
+const DEFAULT_CHAT_BATCH_SIZE: u32 = 1_000;
 
 /// Validates the keys of the column in `table` that depend on its kind.
 pub(super) fn check(
@@ -332,7 +339,10 @@ impl Column<'_, '_> {
     }
 
     fn llm(&self, mut raw: RawColumn, directory: &Path) -> Result<LlmCall, FileError> {
+        let models_span = raw.models.as_ref().map(WithSpan::span);
         let (model, fallbacks) = self.chat_models(raw.model.take(), raw.models.take())?;
+        let batch_size =
+            self.chat_batch_size(&raw, model, models_span.filter(|_| !fallbacks.is_empty()), &fallbacks)?;
         let called: Vec<&ModelSpec> = fallbacks.iter().chain([&model]).map(|at| &self.models[*at]).collect();
         let lacks = [
             ("seed", raw.seed.as_ref().map(WithSpan::span), &[ChatApi::Anthropic, ChatApi::Responses][..]),
@@ -364,6 +374,7 @@ impl Column<'_, '_> {
             extra: self.extra(raw.extra.take())?,
             answer_tokens: raw.answer_tokens,
             instruction: None,
+            batch_size,
             messages: self.messages(raw)?,
             directory: directory.to_path_buf(),
         })
@@ -373,6 +384,42 @@ impl Column<'_, '_> {
         let criteria = criteria::check(self.file, self.table, raw.criteria.take())?;
         raw.schema = Some(criteria.schema());
         Ok(LlmCall { instruction: Some(criteria.instruction()), ..self.llm(raw, directory)? })
+    }
+
+    /// Returns the largest number of rows in one batch: 1 if the requests do not go in batches. `several` is the span
+    /// of a list of several models.
+    fn chat_batch_size(
+        &self,
+        raw: &RawColumn,
+        model: usize,
+        several: Option<Range<usize>>,
+        fallbacks: &[usize],
+    ) -> Result<u32, FileError> {
+        let is_batch = |at: &usize| self.models[*at].mode == CallMode::Batch;
+        let given = raw.batch_size.as_ref();
+        let Some(at) = fallbacks.iter().chain([&model]).copied().find(is_batch) else {
+            let Some(size) = given else { return Ok(1) };
+            let message = format!(
+                "`batch_size` in [[columns]] has no effect: the requests of the model `{}` go one by one",
+                self.models[model].name
+            );
+            return Err(self.file.error(size.span(), message).expected("a model with `mode = \"batch\"`"));
+        };
+        let name = &self.models[at].name;
+        if let Some(span) = several {
+            let message = format!("`models` in [[columns]] has `{name}`, whose requests go in batches");
+            return Err(self.file.error(span, message).expected("`model = ` this model alone, or others"));
+        }
+        if let Some(strategy) = raw.strategy.as_ref().filter(|given| Strategy::from(*given.get()) != Strategy::Cell) {
+            let message = format!("the requests of the model `{name}` go in batches of rows");
+            return Err(self.file.error(strategy.span(), message).expected("`strategy = \"cell\"`, or another model"));
+        }
+        match given {
+            Some(size) if !(1..=MAX_REQUESTS).contains(size.get()) => {
+                Err(self.file.wrong(size.span(), format!("a whole number from 1 to {MAX_REQUESTS}")))
+            }
+            size => Ok(size.map_or(DEFAULT_CHAT_BATCH_SIZE, |size| *size.get())),
+        }
     }
 
     /// Returns the token limit of a second call, which must be higher than that of the first.

@@ -57,7 +57,7 @@ pub use extras::{ExtraValue, RequestExtras};
 pub use kinds::{
     ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm, Validation, ValidationCheck,
 };
-pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
+pub use models::{CallMode, Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
 pub use sampler::{LawSpec, Locale, SamplerSpec};
 pub use settings::{
@@ -107,6 +107,36 @@ impl PipelineFile {
         models.map(line).collect::<Vec<_>>().concat()
     }
 
+    /// Returns whether columns have requests that go in batches.
+    #[must_use]
+    pub fn has_batches(&self) -> bool {
+        self.batch_columns().next().is_some()
+    }
+
+    /// Returns a line for each column whose requests go in batches.
+    #[must_use]
+    pub fn describe_batches(&self) -> String {
+        let groups = self.run.row_groups;
+        let line = |(name, model, size): (&str, &ModelSpec, u32)| {
+            let rows = size.min(self.run.row_group_size.get());
+            format!(
+                "`{name}` goes to `{}` in batches of up to {rows} rows of a row group, with {groups} row groups at a \
+                 time; each may take 24 hours\n",
+                model.name
+            )
+        };
+        self.batch_columns().map(line).collect::<Vec<_>>().concat()
+    }
+
+    /// Returns the name, the model and the batch size of each column whose requests go in batches.
+    fn batch_columns(&self) -> impl Iterator<Item = (&str, &ModelSpec, u32)> {
+        self.columns.iter().filter_map(|column| {
+            let call = column.kind.chat()?;
+            let model = self.models.get(call.model).filter(|model| model.mode == CallMode::Batch)?;
+            Some((column.name.get_ref().as_str(), model, call.batch_size))
+        })
+    }
+
     /// Reads the file at `path`.
     pub fn load(path: &Path) -> Result<Self, FileError> {
         Self::parse(SourceText::read(path)?, path.parent().unwrap_or(Path::new("")))
@@ -120,12 +150,14 @@ impl PipelineFile {
             file.read_described()?;
         let (models, currency) = models::check(&file, models, directory)?;
         let accepts = columns.iter().any(|column| column.get().0.accept_if.is_some());
+        let rows = settings::check_rows(&file, seed, &mut run, accepts, directory)?;
+        let columns = columns::check(&file, columns, &models, directory)?;
         Ok(Self {
-            rows: settings::check_rows(&file, seed, &mut run, accepts, directory)?,
-            columns: columns::check(&file, columns, &models, directory)?,
+            rows,
+            run: settings::run_settings(run, &columns, &models),
+            columns,
             models,
             currency,
-            run: run.into(),
             output: settings::check_output(&file, output)?,
             share: share.map(|Table(share)| share.check(&file)).transpose()?,
             source,

@@ -18,7 +18,7 @@ use super::extras::{self, RequestExtras};
 use super::raw::{RawModel, RawPrice};
 use crate::app::answer_shape::AnswerShapes;
 use crate::app::config::document::Document;
-use crate::app::config::limit::{LimitKeys, LimitSettings, read_limit};
+use crate::app::config::limit::{LimitKeys, LimitName, LimitSettings, read_limit};
 use crate::app::config::source::FileError;
 use crate::app::config::value::{Checked, Table, WithSpan};
 use crate::app::provider::chat::ChatApi;
@@ -43,6 +43,8 @@ pub struct ModelSpec {
     pub domain: Domain,
     /// The API of a chat model \[OpenAI's\].
     pub api: ChatApi,
+    /// How requests are sent \[each by itself\].
+    pub mode: CallMode,
     /// The destination of calls.
     pub endpoint: Endpoint,
     /// The certificate authorities to trust instead of those of the system.
@@ -89,6 +91,17 @@ impl ModelSpec {
     fn limit_settings(&self) -> LimitSettings {
         LimitSettings { choice: self.limit, is_given: self.is_limit_given, aimd: self.aimd.clone() }
     }
+}
+
+/// How requests are sent to a chat model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallMode {
+    /// Each by itself, and the provider answers at once
+    #[default]
+    Call,
+    /// Many in a file, which the provider answers within 24 hours, for a lower price
+    Batch,
 }
 
 /// The kind of calls to a model.
@@ -249,12 +262,14 @@ impl ModelTable<'_, '_> {
         };
         // A resource of the gate is configured only once, by the first model that uses it.
         let same = same.filter(|same| same.domain == domain);
-        let LimitSettings { choice, is_given, aimd } = self.limit(same)?;
+        let mode = self.mode(same, domain)?;
+        let LimitSettings { choice, is_given, aimd } = self.limit(same, mode)?;
         let extras = extras::check(self, &endpoint, domain)?;
         Ok(ModelSpec {
             authorities: endpoint::check_transport(self, &endpoint, &extras, directory)?,
             extras,
             api: self.api(domain)?,
+            mode,
             endpoint,
             max_parallel: raw.max_parallel,
             timeout: file.positive(raw.timeout.as_ref())?.unwrap_or(Duration::from_secs(60)),
@@ -278,6 +293,31 @@ impl ModelTable<'_, '_> {
                 Err(self.file.error(api.span(), message).expected("`api` only for chat models"))
             }
             api => Ok(api.as_ref().map(|api| *api.get()).unwrap_or_default()),
+        }
+    }
+
+    fn mode(&self, same: Option<&ModelSpec>, domain: Domain) -> Result<CallMode, FileError> {
+        let given = self.raw.mode.as_ref();
+        let (mode, span) = given.map_or((CallMode::Call, self.span.clone()), |mode| (*mode.get(), mode.span()));
+        if let Some(other) = same.filter(|same| same.mode != mode) {
+            let message = format!("`{}` is the same provider and model id, and has another `mode`", other.name);
+            return Err(self.file.error(span, message).expected("one `mode` for both"));
+        }
+        if mode == CallMode::Call {
+            return Ok(mode);
+        }
+        let is_openai = self.api(domain)? == ChatApi::Openai;
+        if domain != Domain::Chat || !is_openai {
+            let of = if is_openai { format!("the domain `{}`", domain.name()) } else { "another API".to_string() };
+            let message = format!("`mode = \"batch\"` is given for a model of {of}");
+            return Err(self.file.error(span, message).expected("a chat model with `api = \"openai\"`"));
+        }
+        match &self.raw.budgets {
+            Some(budgets) => {
+                let message = "`budgets` are for calls, and the requests of this model go in batches";
+                Err(self.file.error(budgets.span(), message).expected("no `budgets` beside `mode = \"batch\"`"))
+            }
+            None => Ok(mode),
         }
     }
 
@@ -337,7 +377,7 @@ impl ModelTable<'_, '_> {
     ///
     /// Models with the same provider, model id and domain share one limit, which the first of them
     /// configures.
-    fn limit(&self, same: Option<&ModelSpec>) -> Result<LimitSettings, FileError> {
+    fn limit(&self, same: Option<&ModelSpec>, mode: CallMode) -> Result<LimitSettings, FileError> {
         let RawModel { limit, aimd, cooldown, max_cooldown, ramp, .. } = self.raw;
         let keys = LimitKeys {
             limit: limit.as_ref(),
@@ -346,7 +386,14 @@ impl ModelTable<'_, '_> {
             max_cooldown: max_cooldown.as_ref(),
             ramp: ramp.as_ref(),
         };
-        let Some(same) = same else { return read_limit(self.file, &self.span, keys, LimitSettings::default()) };
+        let Some(same) = same else {
+            let defaults = match mode {
+                CallMode::Call => LimitSettings::default(),
+                // An algorithm that learns from answers learns nothing from a few batches a day.
+                CallMode::Batch => LimitSettings { choice: LimitName::Fixed.into(), ..LimitSettings::default() },
+            };
+            return read_limit(self.file, &self.span, keys, defaults);
+        };
         let settings = same.limit_settings();
         let repeated = keys.aimd.map(|aimd| ("aimd", aimd.span()));
         let repeated =

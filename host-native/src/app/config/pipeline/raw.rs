@@ -14,7 +14,7 @@ use tidegate_core::sim::provider::ProviderSpec;
 use super::columns::StrategyName;
 use super::extras::RawExtras;
 use super::kinds::OutputForm;
-use super::models::Domain;
+use super::models::{CallMode, Domain};
 use super::sampler::{DateUnit, Law, Locale};
 use super::settings::{MAX_ROWS, PolicyName};
 use super::structure::JsonMode;
@@ -100,6 +100,8 @@ pub(super) struct RawModel {
     pub(super) model: Option<Text>,
     /// The API of a chat model. Default: openai
     pub(super) api: Option<WithSpan<ChatApi>>,
+    /// How requests are sent to a chat model. Default: call
+    pub(super) mode: Option<WithSpan<CallMode>>,
     /// The base address of the API, such as `https://host/v1`
     pub(super) base_url: Option<WithSpan<Text>>,
     /// The full address of a judge server, which receives the question as a POST
@@ -125,7 +127,7 @@ pub(super) struct RawModel {
     pub(super) extra_body: Option<WithSpan<JsonTable>>,
     /// The kind of calls. Default: chat; judge with `url` or `command`
     pub(super) domain: Option<WithSpan<Domain>>,
-    /// The maximum number of calls in flight
+    /// The maximum number of calls in flight; with `mode = "batch"`, of batches
     pub(super) max_parallel: NonZeroU32,
     /// The timeout of one call. Default: 60s
     pub(super) timeout: Option<WithSpan<DurationText>>,
@@ -268,8 +270,9 @@ pub(super) struct RawColumn {
     /// validation: the exit codes of the command of the model by which it says that a text is invalid. Default: 1
     #[schemars(length(min = 1), inner(range(min = 1)))]
     pub(super) invalid_exit_codes: Option<WithSpan<Vec<u8>>>,
-    /// embedding: the largest number of rows of a row group in one call. Default: 32
-    #[schemars(range(min = 1, max = 2048))]
+    /// embedding: the largest number of rows of a row group in one call, up to 2048. Default: 32. llm, score with a
+    /// model with `mode = "batch"`: in one batch. Default: 1000
+    #[schemars(range(min = 1, max = 50_000))]
     pub(super) batch_size: Option<WithSpan<u32>>,
     /// expression: the template
     pub(super) template: Option<WithSpan<Text>>,
@@ -453,7 +456,8 @@ pub(super) struct RawSampler {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRun {
-    /// The number of rows in a row group, which is written as one unit. Default: 32
+    /// The number of rows in a row group, which is written as one unit. Default: 32, or the largest `batch_size` of
+    /// columns whose requests go in batches
     pub(super) row_group_size: Option<NonZeroU32>,
     /// The number of active row groups, or the maximum if it is adaptive. Default: 3
     pub(super) row_groups: Option<NonZeroU32>,

@@ -13,7 +13,9 @@ use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_core::time::Duration;
 use toml::Spanned;
 
+use super::columns::ColumnSpec;
 use super::endpoint::address;
+use super::models::{CallMode, ModelSpec};
 use super::raw::{RawOutput, RawOutputColumn, RawRun, RawSeed, RawUnique};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
@@ -382,6 +384,24 @@ impl From<RawRun> for RunSettings {
             seed: raw.seed.unwrap_or(default.seed),
         }
     }
+}
+
+/// Returns the settings of a run. Those that are not given depend on whether requests go in batches.
+pub(super) fn run_settings(raw: RawRun, columns: &[ColumnSpec], models: &[ModelSpec]) -> RunSettings {
+    let (size, patience) = (raw.row_group_size, raw.rate_limit_patience.is_some());
+    let mut settings = RunSettings::from(raw);
+    let calls = columns.iter().filter_map(|column| column.kind.chat());
+    let batches = calls.filter(|call| models[call.model].mode == CallMode::Batch);
+    let Some(largest) = batches.filter_map(|call| NonZeroU32::new(call.batch_size)).max() else { return settings };
+    if size.is_none() {
+        // A batch has rows of one row group.
+        settings.row_group_size = settings.row_group_size.max(largest);
+    }
+    if !patience {
+        // A provider rejects a batch while its queue is full, which may take as long as the batches in it.
+        settings.rate_limit_patience = Some(Duration::from_secs(24 * 3_600));
+    }
+    settings
 }
 
 pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<OutputSettings, FileError> {

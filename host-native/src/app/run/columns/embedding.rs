@@ -8,9 +8,8 @@
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, TaskOutcome};
-use tokio::sync::oneshot;
 
-use super::batch::{Lead, Submission};
+use super::batch::{BatchInput, BatchReply, Lead, ReplySender, Submission};
 use super::{FillContext, FillError, ModelCalls, fill_error};
 use crate::app::provider::embedding::EmbeddingClient;
 use crate::app::provider::{CallError, Client};
@@ -32,7 +31,7 @@ pub struct EmbeddingFill {
 }
 
 /// Where the result of a text is sent. `None` after it was sent.
-type Reply = Option<oneshot::Sender<Result<Value, FillError>>>;
+type Reply = Option<ReplySender>;
 
 impl EmbeddingFill {
     /// Returns the estimated tokens of a call with this text.
@@ -45,7 +44,10 @@ impl EmbeddingFill {
         let client = client(calls, context.column)?;
         let input = context.render(&self.input)?;
         match calls.batch {
-            Some(member) => member.submit(input).await,
+            Some(member) => match member.submit(BatchInput::Text(input)).await? {
+                BatchReply::Vector(vector) => Ok(vector),
+                BatchReply::Chat(_) => Err(FillError::no_client(context.column)),
+            },
             None => self.embed(client, context.column, calls, &input).await,
         }
     }
@@ -53,15 +55,18 @@ impl EmbeddingFill {
     /// Makes the calls for a batch, and replies to its members.
     pub async fn fill_batch(&self, column: &str, lead: &Lead, calls: ModelCalls<'_>) {
         let submissions = lead.submissions().await;
-        let submissions = submissions.into_iter().map(|Submission { input, reply, .. }| (input, Some(reply)));
+        let submissions = submissions.into_iter().filter_map(|Submission { input, reply, .. }| match input {
+            BatchInput::Text(text) => Some((text, Some(reply))),
+            BatchInput::Request(_) => None,
+        });
         let (inputs, mut replies): (Vec<String>, Vec<Reply>) = submissions.unzip();
         // Every member has checked it before it submitted.
         let Ok(client) = client(calls, column) else { return };
         let mut parts: Vec<Vec<usize>> = vec![(0..inputs.len()).collect()];
         while let Some(part) = parts.pop() {
-            let mut send = |at: usize, result| {
+            let mut send = |at: usize, result: Result<Value, FillError>| {
                 // A member that has gone needs no reply.
-                let _ = replies[at].take().map(|reply| reply.send(result));
+                let _ = replies[at].take().map(|reply| reply.send(result.map(BatchReply::Vector)));
             };
             match part[..] {
                 [] => {}

@@ -8,6 +8,8 @@
 //!
 //! If an answer does not have the required structure, the model is asked again, a limited number of times:
 //! the next call shows it the answer and the error. Every such call waits for a slot of its own.
+//!
+//! If the requests of the model go in [batches](crate::app::run::batch_jobs), each call is a request of a batch.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -20,10 +22,10 @@ use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 use super::structure::{AnswerFormat, parse_number};
 use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate};
 use crate::app::config::pipeline::structure::cut;
+use crate::app::provider::CallError;
 use crate::app::provider::chat::{ChatClient, Conversation, Message, Role};
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::media::{MAX_CALL_BYTES, MAX_CALL_MEDIA, MediaKind, MediaReference};
-use crate::app::provider::{CallError, Client};
 use crate::app::template::TemplateId;
 use crate::app::tokens;
 
@@ -68,6 +70,8 @@ pub struct LlmFill {
     pub instruction: Option<String>,
     /// The required structure of the answer; `None` for any text.
     pub structure: Option<AnswerFormat>,
+    /// The largest number of rows in one batch; 1 for a model that is called for each row.
+    pub batch_size: u32,
 }
 
 /// A message of a conversation.
@@ -186,32 +190,35 @@ impl LlmFill {
     }
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
-        let chats = calls.clients().map(|client| match client {
-            Client::Chat(chat) => Ok(chat),
-            _ => Err(FillError::no_client(context.column)),
-        });
+        let chats = calls.clients().map(|client| client.chat().ok_or_else(|| FillError::no_client(context.column)));
         let clients: Vec<&ChatClient> = chats.collect::<Result<_, _>>()?;
-        let mut from = 0;
+        let (mut from, mut asked) = (0, Vec::new());
         loop {
-            match self.ask(context, calls, &clients, from).await {
+            match self.ask(context, calls, &clients, from, &mut asked).await {
                 Err((at, FillError::Outcome(TaskOutcome::Failed(kind), _)))
                     if self.fallback_on.contains(&kind) && at + 1 < clients.len() =>
                 {
                     from = at + 1;
                 }
-                answer => return answer.map_err(|(_, error)| error),
+                answer => {
+                    if let Err((_, FillError::Outcome(TaskOutcome::Failed(_), _))) = &answer {
+                        calls.discard(asked).await;
+                    }
+                    return answer.map_err(|(_, error)| error);
+                }
             }
         }
     }
 
     /// Asks the first model that can be used among those from the place `from` on. An error has the place of the
-    /// model that it is about.
+    /// model that it is about. Adds the names of requests that go in batches to `asked`.
     async fn ask(
         &self,
         context: FillContext<'_>,
         calls: ModelCalls<'_>,
         clients: &[&ChatClient],
         from: usize,
+        asked: &mut Vec<String>,
     ) -> Result<Filled, (usize, FillError)> {
         let mut conversation = self.conversation(context).map_err(|error| (from, error))?;
         let media = self.media(context).map_err(|error| (from, error))?;
@@ -229,7 +236,17 @@ impl LlmFill {
                 }
             };
             let estimate = self.estimate(&conversation);
-            let (at, answer) = calls.call_usable(context.column, from, estimate, attempt).await?;
+            let (at, answer) = match calls.batch_client() {
+                None => calls.call_usable(context.column, from, estimate, attempt).await?,
+                Some(client) => {
+                    let whole = with_media(&conversation, &media).await.map_err(|why| (from, FillError::of(why)))?;
+                    let request = client.request(context.column, context.row, &whole, estimate);
+                    asked.push(request.id.clone());
+                    let result = calls.ask_in_batch(context.column, request).await.map_err(|error| (from, error))?;
+                    calls.keep(from, &whole.messages, &result);
+                    (from, result.map_err(|error| (from, FillError::of(error)))?.value)
+                }
+            };
             let failed = |kind, why| Err((at, FillError::failed(kind, why)));
             if answer.is_truncated {
                 if self.raise_token_limit(&mut conversation) {

@@ -2,6 +2,7 @@
 //! read, with or without a call to a model. The gate decides when a call is made.
 
 pub mod batch;
+mod chat_batch;
 pub mod embedding;
 pub mod expression;
 mod json_in_text;
@@ -27,6 +28,7 @@ use crate::app::output::{CallLine, CallMessage};
 use crate::app::provider::chat::Message;
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::{CallError, CallOutput, Client};
+use crate::app::run::batch_jobs::BatchJobs;
 use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
 use crate::app::template::{Condition, TemplateId, TemplateValue, Templates};
 
@@ -96,6 +98,8 @@ pub struct Caller {
     pub models: Vec<CalledModel>,
     /// The fairness group in which calls wait.
     pub group: GroupId,
+    /// The batches of the run, if the requests of the column go in batches.
+    pub batches: Option<Arc<BatchJobs>>,
 }
 
 /// A model that a column may call.
@@ -178,6 +182,11 @@ impl fmt::Display for FillError {
 }
 
 impl FillError {
+    /// Returns the error of a task whose call ended with `error`.
+    pub(crate) fn of(error: CallError) -> Self {
+        fill_error(CallFailure::Failed(error))
+    }
+
     /// Returns the error of a task that fails permanently.
     pub(crate) fn failed(kind: FailureKind, why: String) -> Self {
         Self::Outcome(TaskOutcome::Failed(kind), why)
@@ -254,8 +263,20 @@ impl<'a> ModelCalls<'a> {
         self.clients().next()
     }
 
+    /// Returns the `index`-th of several calls that are made at the same time. Only one of them can yield the
+    /// resources of the task.
+    #[must_use]
+    pub(crate) fn nth(self, index: usize) -> Self {
+        Self { token: self.token.filter(|_| index == 0), ..self }
+    }
+
     /// Makes one call of the first model, after waiting for a slot.
-    async fn call<T, F>(&self, column: &str, estimate: Usage, mut attempt: impl FnMut() -> F) -> Result<T, FillError>
+    pub(crate) async fn call<T, F>(
+        &self,
+        column: &str,
+        estimate: Usage,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, FillError>
     where
         F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
@@ -299,6 +320,16 @@ impl Fill {
         }
     }
 
+    /// Returns the largest number of rows of a row group that one call fills.
+    #[must_use]
+    pub fn batch_size(&self) -> u32 {
+        match self {
+            Self::Embedding(fill) => fill.batch_size,
+            Self::Llm(fill) => fill.batch_size,
+            _ => 1,
+        }
+    }
+
     /// Returns the value for `context`, with the reasoning for it.
     pub async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
         let value = match self {
@@ -315,9 +346,11 @@ impl Fill {
 
     /// Makes the calls for a batch of cells of `column`, and replies to its members.
     pub async fn fill_batch(&self, column: &str, lead: &Lead, calls: ModelCalls<'_>) {
-        // No other column is batched.
-        if let Self::Embedding(fill) = self {
-            fill.fill_batch(column, lead, calls).await;
+        match self {
+            Self::Embedding(fill) => fill.fill_batch(column, lead, calls).await,
+            Self::Llm(_) => chat_batch::fill_batch(column, lead, calls).await,
+            // No other column is batched.
+            _ => {}
         }
     }
 }
@@ -337,7 +370,9 @@ fn fill_error(failure: CallFailure) -> FillError {
                 // fault of the row.
                 CallError::RateLimited { .. } | CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
                 CallError::Server { .. } | CallError::CommandBusy { .. } => retryable(RetryKind::ServerError),
-                CallError::Timeout | CallError::ServerTimeout { .. } => retryable(RetryKind::Timeout),
+                CallError::Timeout | CallError::ServerTimeout { .. } | CallError::NotAnswered { .. } => {
+                    retryable(RetryKind::Timeout)
+                }
                 CallError::Connection { .. } => retryable(RetryKind::Connection),
                 CallError::Broken { .. } | CallError::Unreadable { .. } => retryable(RetryKind::UnreadableAnswer),
                 CallError::KeyRejected { .. } => TaskOutcome::Failed(FailureKind::Authentication),
@@ -352,7 +387,7 @@ fn fill_error(failure: CallFailure) -> FillError {
                 CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Refused),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
                 CallError::NotSent { .. } => TaskOutcome::Failed(FailureKind::Template),
-                CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
+                CallError::Command { .. } | CallError::BatchBlocked { .. } => TaskOutcome::Failed(FailureKind::Other),
             };
             FillError::Outcome(outcome, error.to_string())
         }

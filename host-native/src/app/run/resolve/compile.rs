@@ -223,6 +223,7 @@ impl Compiler<'_> {
             answer_tokens: call.answer_tokens,
             instruction: call.instruction.clone(),
             structure,
+            batch_size: call.batch_size,
         }
     }
 

@@ -123,10 +123,6 @@ impl Names<'_> {
             None => (GroupKind::Local, Vec::new(), Vec::new(), None),
         };
         identity.push(column.name.clone());
-        let batch_size = match &spec.kind {
-            ColumnKind::Embedding(call) => call.batch_size,
-            _ => 1,
-        };
         Column {
             upstreams,
             group: TaskGroup { kind, identity, weight: column.weight, admitted_limit },
@@ -135,7 +131,7 @@ impl Names<'_> {
             splits_retries: matches!(spec.kind, ColumnKind::Embedding(_)),
             ..Column::new(&column.name, spec.strategy)
                 .skip_with_upstream(column.skips_with_upstream)
-                .batched(batch_size)
+                .batched(column.fill.batch_size())
         }
     }
 

@@ -1,0 +1,438 @@
+//! The batch API of OpenAI and of providers that are compatible with it: many chat requests in one file, which the
+//! provider answers within a day, for a lower price.
+//!
+//! ```text
+//! POST /files           the requests, a line of JSON each        -> the id of the file
+//! POST /batches         that id                                  -> the id of the batch
+//! GET  /batches/{id}    validating, in_progress, finalizing      -> ask again later
+//!                       completed, expired, cancelled            -> the ids of the files of results
+//!                       failed                                   -> the errors of the whole file
+//! GET  /files/{id}/content    a line of JSON for each request that was answered, in any order
+//! GET  /batches         all batches, the newest first
+//! ```
+//!
+//! Answers are in one file and errors in another. Either is missing if it would be empty, and a request may be in
+//! neither of them.
+
+use std::collections::HashMap;
+
+use reqwest::StatusCode;
+use reqwest::header::HeaderMap;
+use reqwest::multipart::{Form, Part};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::SystemTime;
+use tidegate_core::budget::Usage;
+use tidegate_core::time::Duration;
+
+use super::CallOutput;
+use super::answer::{CallError, error_for, excerpt, unreadable};
+use super::chat::{ChatClient, ChatEndpoint, Conversation};
+use super::completion::{ChatAnswer, read_completion};
+use super::http::{HttpClient, MAX_BODY_BYTES, RequestExtras};
+use crate::app::data::digest::FileDigest;
+
+/// The most requests of a batch.
+pub const MAX_REQUESTS: u32 = 50_000;
+
+/// The most bytes of a file of requests.
+pub const MAX_FILE_BYTES: usize = 200_000_000;
+
+/// The most bytes of a file of results: some 20 kB for each of the most requests.
+const MAX_RESULT_BYTES: usize = 1 << 30;
+
+/// The maximum time in which a file is sent or received. The timeout of a model is meant for one answer.
+const FILE_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// The address of each request of a batch. Providers with another base path have the same one here.
+const ENDPOINT: &str = "/v1/chat/completions";
+
+/// The time in which a batch is answered. Most providers have no other one.
+const COMPLETION_WINDOW: &str = "24h";
+
+/// The key in the metadata of a batch that has the id of its file of requests. Gateways may replace that id
+/// elsewhere.
+const FILE_KEY: &str = "tidegate_file";
+
+/// The batches of a page of the list.
+const PAGE: &str = "100";
+
+/// The result of one request of a batch.
+pub type ChatResult = Result<CallOutput<ChatAnswer>, CallError>;
+
+/// A client of one chat model whose requests go in batches.
+#[derive(Clone, Debug)]
+pub struct BatchClient {
+    chat: ChatClient,
+    files: HttpClient,
+    batches: HttpClient,
+}
+
+/// A request of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchRequest {
+    /// Its name in the batch, and in the file of results.
+    pub id: String,
+    /// Its line in the file of requests, without the end of the line.
+    pub line: String,
+    /// Its estimated tokens.
+    pub estimate: Usage,
+}
+
+/// What a provider says about a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchState {
+    /// Its id.
+    pub id: String,
+    /// How far it is.
+    pub status: BatchStatus,
+    /// The requests that were answered or have failed.
+    pub done: u64,
+    /// All requests; 0 as long as they are not counted.
+    pub total: u64,
+    /// The files of results.
+    pub files: Vec<String>,
+    /// When it was created, in seconds since the Unix epoch.
+    created_at: u64,
+    /// The ids by which the file of its requests is known.
+    input: Vec<String>,
+}
+
+/// How far a batch is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchStatus {
+    /// Not at its end. Holds the name that the provider has for it.
+    Pending(String),
+    /// It has ended, in time.
+    Completed,
+    /// It has ended, because its time was over.
+    Expired,
+    /// It has ended, because somebody has cancelled it.
+    Cancelled,
+    /// No request was made.
+    Failed {
+        /// Whether the provider has too many requests waiting, and takes the batch later.
+        is_limit: bool,
+        /// The messages of the provider, truncated.
+        why: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct RawFile {
+    id: String,
+}
+
+/// Fields that are not read the same way everywhere are values.
+#[derive(Deserialize)]
+struct RawBatch {
+    id: String,
+    status: String,
+    #[serde(default)]
+    created_at: Value,
+    #[serde(default)]
+    input_file_id: Value,
+    #[serde(default)]
+    output_file_id: Value,
+    #[serde(default)]
+    error_file_id: Value,
+    #[serde(default)]
+    request_counts: Value,
+    #[serde(default)]
+    errors: Value,
+    #[serde(default)]
+    metadata: Value,
+}
+
+#[derive(Deserialize)]
+struct RawList {
+    data: Vec<RawBatch>,
+    #[serde(default)]
+    has_more: bool,
+}
+
+#[derive(Deserialize)]
+struct RawResult {
+    custom_id: String,
+    #[serde(default)]
+    response: Option<RawResponse>,
+    #[serde(default)]
+    error: Value,
+}
+
+#[derive(Deserialize)]
+struct RawResponse {
+    status_code: u16,
+    #[serde(default)]
+    body: Value,
+}
+
+impl From<RawBatch> for BatchState {
+    fn from(raw: RawBatch) -> Self {
+        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_string);
+        let count = |key: &str| raw.request_counts[key].as_u64().unwrap_or(0);
+        let status = match raw.status.to_ascii_lowercase().as_str() {
+            "completed" => BatchStatus::Completed,
+            "expired" => BatchStatus::Expired,
+            "cancelled" => BatchStatus::Cancelled,
+            "failed" => failure(&raw.errors),
+            _ => BatchStatus::Pending(excerpt(&raw.status).replace('_', " ")),
+        };
+        Self {
+            status,
+            done: count("completed").saturating_add(count("failed")),
+            total: count("total"),
+            files: [&raw.output_file_id, &raw.error_file_id].into_iter().filter_map(text).collect(),
+            created_at: raw.created_at.as_u64().unwrap_or(u64::MAX),
+            input: [&raw.input_file_id, &raw.metadata[FILE_KEY]].into_iter().filter_map(text).collect(),
+            id: raw.id,
+        }
+    }
+}
+
+/// Reads the field `errors` of a batch that has failed.
+fn failure(errors: &Value) -> BatchStatus {
+    let list = errors["data"].as_array().or(errors.as_array()).map_or(&[][..], Vec::as_slice);
+    let message = |error: &Value| {
+        let text = error["message"].as_str().or(error.as_str()).map(excerpt)?;
+        Some(error["line"].as_u64().map_or(text.clone(), |line| format!("{text} (line {line})")))
+    };
+    // The first ones: the same mistake may be in every line.
+    let messages: Vec<String> = list.iter().filter_map(message).take(3).collect();
+    let is_limit = list.iter().any(|error| error["code"].as_str().is_some_and(|code| code.ends_with("limit_exceeded")));
+    let why = if messages.is_empty() { "without a reason".to_string() } else { messages.join("; ") };
+    BatchStatus::Failed { is_limit, why }
+}
+
+impl BatchClient {
+    /// Creates a client with its own connection pool. Fails if TLS cannot be set up.
+    pub fn new(endpoint: ChatEndpoint, extras: RequestExtras) -> Result<Self, String> {
+        let root = endpoint.clone().client("")?.with_extras(&extras);
+        Ok(Self {
+            files: root.below(&["files"]).with_timeout(FILE_TIMEOUT),
+            batches: root.below(&["batches"]),
+            chat: ChatClient::new(endpoint)?.with_extras(extras),
+        })
+    }
+
+    /// Returns the client of the same model for calls without a batch.
+    #[must_use]
+    pub fn chat(&self) -> &ChatClient {
+        &self.chat
+    }
+
+    /// Returns the request of a cell. Its name depends on the column, the row and the body alone, so that the answer
+    /// to it can be found again.
+    #[must_use]
+    pub fn request(&self, column: &str, row: u64, conversation: &Conversation, estimate: Usage) -> BatchRequest {
+        let body = serde_json::to_value(self.chat.body(conversation)).unwrap_or_default();
+        let digest = FileDigest::of_bytes(format!("{column}\n{row}\n{body}").as_bytes()).sha256;
+        // Providers allow 64 characters. The beginning is for people who look at the batches there.
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+        let start: String = column.chars().filter(is_plain).take(16).collect();
+        let id = format!("{start}-{row}-{}", digest.get(..24).unwrap_or_default());
+        let line = json!({ "custom_id": id, "method": "POST", "url": ENDPOINT, "body": body }).to_string();
+        BatchRequest { id, line, estimate }
+    }
+
+    /// Sends a file of requests, and returns its id.
+    pub async fn upload(&self, requests: Vec<u8>) -> Result<String, CallError> {
+        let part = Part::bytes(requests).file_name("requests.jsonl").mime_str("application/jsonl");
+        let part = part.map_err(|error| CallError::BatchBlocked { detail: error.to_string() })?;
+        let form = Form::new().text("purpose", "batch").part("file", part);
+        let read =
+            |body: &[u8]| serde_json::from_slice(body).map_err(|error| unreadable("an uploaded file", &error, body));
+        self.files.post_form(form, read).await.map(|file: RawFile| file.id)
+    }
+
+    /// Creates the batch of an uploaded file.
+    pub async fn create(&self, file: &str) -> Result<BatchState, CallError> {
+        let body = json!({
+            "input_file_id": file,
+            "endpoint": ENDPOINT,
+            "completion_window": COMPLETION_WINDOW,
+            "metadata": { FILE_KEY: file },
+        });
+        self.batches.post(&body, read_batch).await
+    }
+
+    /// Returns the state of a batch.
+    pub async fn state(&self, batch: &str) -> Result<BatchState, CallError> {
+        self.batches.below(&[batch]).get(&[], MAX_BODY_BYTES, read_batch).await
+    }
+
+    /// Looks for the batch of an uploaded file in the list of all batches, back to those that were created before
+    /// `since`, in seconds since the Unix epoch.
+    pub async fn find(&self, file: &str, since: u64) -> Result<Option<BatchState>, CallError> {
+        let mut after: Option<String> = None;
+        loop {
+            let query: Vec<_> = [("limit", PAGE)].into_iter().chain(after.as_deref().map(|id| ("after", id))).collect();
+            let RawList { data, has_more } = self.batches.get(&query, MAX_BODY_BYTES, read_list).await?;
+            let page: Vec<BatchState> = data.into_iter().map(BatchState::from).collect();
+            let last = page.last().map(|batch| (batch.id.clone(), batch.created_at));
+            if let Some(found) = page.into_iter().find(|batch| batch.input.iter().any(|input| input == file)) {
+                return Ok(Some(found));
+            }
+            match last {
+                // A provider that returns the same page again has no further one.
+                Some((id, created_at)) if has_more && created_at >= since && after.as_ref() != Some(&id) => {
+                    after = Some(id);
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// Returns the results in these files by the name of their request, and the tokens of all of them.
+    pub async fn results(&self, files: &[String]) -> Result<(HashMap<String, ChatResult>, Usage), CallError> {
+        let (mut results, mut used) = (HashMap::new(), Usage::default());
+        for file in files {
+            let content = self.files.below(&[file, "content"]);
+            for (id, result) in content.get(&[], MAX_RESULT_BYTES, read_results).await? {
+                let usage = match &result {
+                    Ok(output) => output.usage,
+                    Err(error) => error.charged_usage().1,
+                };
+                let usage = usage.unwrap_or_default();
+                used = Usage::tokens(
+                    used.input_tokens.saturating_add(usage.input_tokens),
+                    used.output_tokens.saturating_add(usage.output_tokens),
+                );
+                results.insert(id, result);
+            }
+        }
+        Ok((results, used))
+    }
+
+    /// Checks that the server can be reached, accepts the key and has batches.
+    pub async fn check(&self) -> Result<(), CallError> {
+        self.batches.get(&[("limit", "1")], MAX_BODY_BYTES, |_| Ok(())).await
+    }
+}
+
+pub(crate) fn read_batch(body: &[u8]) -> Result<BatchState, CallError> {
+    let raw: Result<RawBatch, _> = serde_json::from_slice(body);
+    raw.map(BatchState::from).map_err(|error| unreadable("a batch", &error, body))
+}
+
+fn read_list(body: &[u8]) -> Result<RawList, CallError> {
+    serde_json::from_slice(body).map_err(|error| unreadable("a list of batches", &error, body))
+}
+
+/// Reads a file of results. Requests that were not made, because the batch had ended before, are left out.
+pub(crate) fn read_results(body: &[u8]) -> Result<Vec<(String, ChatResult)>, CallError> {
+    let mut results = Vec::new();
+    for line in body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+        let raw: RawResult =
+            serde_json::from_slice(line).map_err(|error| unreadable("a file of results", &error, line))?;
+        if !matches!(raw.error["code"].as_str(), Some("batch_expired" | "batch_cancelled")) {
+            results.push((raw.custom_id, read_result(raw.response, &raw.error)));
+        }
+    }
+    Ok(results)
+}
+
+/// Reads the result of one request.
+fn read_result(response: Option<RawResponse>, error: &Value) -> ChatResult {
+    let Some(RawResponse { status_code, body }) = response else {
+        let message = error["message"].as_str().or(error["code"].as_str()).unwrap_or("it has no response");
+        return Err(CallError::Server { status: 500, detail: excerpt(message) });
+    };
+    let body = body.to_string().into_bytes();
+    let status = StatusCode::from_u16(status_code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    match error_for(status, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH) {
+        // The provider has tried for as long as the batch took. Only a limited number of further tries makes sense.
+        Some(CallError::RateLimited { status, .. }) => {
+            Err(CallError::Server { status, detail: "rate limited in a batch".to_string() })
+        }
+        Some(error) => Err(error),
+        None => read_completion(&body),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::provider::chat::{Message, Role};
+
+    fn state(batch: &Value) -> BatchState {
+        read_batch(batch.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_batch_that_is_not_at_its_end_has_the_counts_of_its_requests() {
+        let counts = json!({ "total": 5, "completed": 2, "failed": 1 });
+        let batch =
+            state(&json!({ "id": "b", "status": "in_progress", "output_file_id": "", "request_counts": counts }));
+        assert_eq!((batch.status, batch.done, batch.total), (BatchStatus::Pending("in progress".to_string()), 3, 5));
+        assert_eq!(batch.files, Vec::<String>::new(), "an empty id is no file");
+        let bare = state(&json!({ "id": "b", "status": "COMPLETED", "errors": null, "error_file_id": "e" }));
+        assert_eq!((bare.status, bare.files), (BatchStatus::Completed, vec!["e".to_string()]));
+    }
+
+    #[test]
+    fn a_failed_batch_has_the_messages_of_the_provider_and_a_full_queue_is_a_limit() {
+        let failed = |code: &str| {
+            let error = json!({ "code": code, "line": 3, "message": "no" });
+            state(&json!({ "id": "b", "status": "failed", "errors": { "object": "list", "data": [error] } })).status
+        };
+        let of = |is_limit| BatchStatus::Failed { is_limit, why: "no (line 3)".to_string() };
+        assert_eq!((failed("invalid_json_line"), failed("token_limit_exceeded")), (of(false), of(true)));
+        let why = "without a reason".to_string();
+        assert_eq!(
+            state(&json!({ "id": "b", "status": "failed" })).status,
+            BatchStatus::Failed { is_limit: false, why }
+        );
+    }
+
+    #[test]
+    fn each_line_of_results_is_read_by_its_status() {
+        let answer = json!({ "choices": [{ "message": { "content": "a" } }], "usage": { "prompt_tokens": 4 } });
+        let refused = json!({ "error": { "message": "slow down" } });
+        let line = |id: &str, status: u16, body: &Value| {
+            json!({ "custom_id": id, "response": { "status_code": status, "body": body }, "error": null }).to_string()
+        };
+        let lines = [
+            line("ok", 200, &answer),
+            String::new(),
+            line("limited", 429, &refused),
+            line("invalid", 400, &refused),
+            json!({ "custom_id": "none", "error": { "code": "x", "message": "broken" } }).to_string(),
+            json!({ "custom_id": "late", "response": null, "error": { "code": "batch_expired" } }).to_string(),
+        ];
+        let results: HashMap<_, _> = read_results(lines.join("\n").as_bytes()).unwrap().into_iter().collect();
+        assert_eq!(results["ok"].as_ref().map(|output| output.value.text.as_str()), Ok("a"));
+        assert!(matches!(results["limited"], Err(CallError::Server { status: 429, .. })), "retries are counted");
+        assert!(matches!(results["invalid"], Err(CallError::Rejected { status: 400, .. })));
+        assert_eq!(results["none"], Err(CallError::Server { status: 500, detail: "broken".to_string() }));
+        assert_eq!(results.len(), 4, "a request that was not made has no result");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_is_unreadable() {
+        assert!(matches!(read_results(b"{\"custom_id\":\"a\"}\n{\"custom"), Err(CallError::Unreadable { .. })));
+    }
+
+    #[test]
+    fn a_request_has_the_same_name_whenever_its_column_row_and_body_are_the_same() {
+        let endpoint = ChatEndpoint {
+            base_url: "http://127.0.0.1/v1".parse().unwrap(),
+            model: "m".to_string(),
+            api_key: None,
+            timeout: Duration::from_secs(1),
+            authorities: None,
+        };
+        let client = BatchClient::new(endpoint, RequestExtras::default()).unwrap();
+        let name = |column: &str, row, prompt: &str| {
+            let messages = vec![Message::text(Role::User, prompt)];
+            let conversation = Conversation { messages, ..Conversation::default() };
+            client.request(column, row, &conversation, Usage::default()).id
+        };
+        let first = name("a_title", 7, "x");
+        assert!(first.starts_with("a_title-7-") && first == name("a_title", 7, "x"), "{first}");
+        assert!(
+            [name("a_title", 7, "y"), name("a_title", 8, "x"), name("Ätitle", 7, "x")].iter().all(|id| *id != first)
+        );
+        assert!(name(&"long".repeat(99), u64::MAX, "x").len() <= 64);
+    }
+}
