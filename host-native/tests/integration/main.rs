@@ -45,4 +45,6 @@ mod sharing;
 mod simulator;
 mod support;
 mod timeline;
+#[cfg(unix)]
+mod tools;
 mod validations;

@@ -65,34 +65,39 @@ impl Command {
     /// Makes one call and returns the standard output. Dropping the future kills the command and its process
     /// group.
     pub async fn run(&self, input: &[u8]) -> Result<CallOutput<String>, CallError> {
-        let Exited { status, stdout, stderr } = self.exit(input).await?;
-        interpret_exit(status, stdout, &stderr)
+        self.run_up_to(MAX_BODY_BYTES, input).await
+    }
+
+    /// Makes one call like [`Command::run`], whose output may have fewer than `max_bytes`.
+    pub async fn run_up_to(&self, max_bytes: usize, input: &[u8]) -> Result<CallOutput<String>, CallError> {
+        let Exited { status, stdout, stderr } = self.exit(input, max_bytes).await?;
+        interpret_exit(status, stdout, &stderr, max_bytes)
     }
 
     /// Makes one call in which the command checks `text`. Returns `None` if it exits with 0, and what it has
     /// written, to standard output and then to standard error, if it exits with one of `invalid_exit_codes`.
     pub async fn check(&self, text: &[u8], invalid_exit_codes: &[u8]) -> Result<CallOutput<Option<String>>, CallError> {
-        let Exited { status, stdout, stderr } = self.exit(text).await?;
+        let Exited { status, stdout, stderr } = self.exit(text, MAX_BODY_BYTES).await?;
         let is_invalid = |code: i32| u8::try_from(code).is_ok_and(|code| invalid_exit_codes.contains(&code));
         let value = if status.code().is_some_and(is_invalid) {
             Some([stdout, stderr].map(|written| String::from_utf8_lossy(&written).into_owned()).join("\n"))
         } else {
             // Of a valid text, what the command writes does not matter.
-            interpret_exit(status, Vec::new(), &stderr)?;
+            interpret_exit(status, Vec::new(), &stderr, MAX_BODY_BYTES)?;
             None
         };
         Ok(CallOutput { value, usage: None })
     }
 
-    /// Makes one call, until the command has exited.
-    async fn exit(&self, input: &[u8]) -> Result<Exited, CallError> {
-        match tokio::time::timeout(self.timeout.into(), self.attempt(input)).await {
+    /// Makes one call, until the command has exited. Keeps up to `max_bytes` of its standard output.
+    async fn exit(&self, input: &[u8], max_bytes: usize) -> Result<Exited, CallError> {
+        match tokio::time::timeout(self.timeout.into(), self.attempt(input, max_bytes)).await {
             Ok(result) => result,
             Err(_) => Err(CallError::Timeout),
         }
     }
 
-    async fn attempt(&self, input: &[u8]) -> Result<Exited, CallError> {
+    async fn attempt(&self, input: &[u8], max_bytes: usize) -> Result<Exited, CallError> {
         let failed = |detail: String| CallError::Command { detail };
         let mut command = tokio::process::Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -114,7 +119,7 @@ impl Command {
                 let _ = stdin.write_all(input).await;
             }
         };
-        let read = read_all(stdout, MAX_BODY_BYTES);
+        let read = read_all(stdout, max_bytes);
         let ((), stdout, stderr) = tokio::join!(write, read, read_all(stderr, MAX_STDERR_BYTES));
         let status = group.0.wait().await.map_err(|error| failed(format!("it cannot be waited for: {error}")))?;
         Ok(Exited { status, stdout, stderr })
@@ -141,7 +146,12 @@ fn is_executable(file: &Metadata) -> bool {
 }
 
 /// Returns the result of a command from its exit status and output.
-fn interpret_exit(status: ExitStatus, stdout: Vec<u8>, stderr: &[u8]) -> Result<CallOutput<String>, CallError> {
+fn interpret_exit(
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: &[u8],
+    max_bytes: usize,
+) -> Result<CallOutput<String>, CallError> {
     let malformed = |detail: String| CallError::Malformed { what: "usable", detail, usage: None };
     if !status.success() {
         let message = excerpt(&String::from_utf8_lossy(stderr));
@@ -149,8 +159,8 @@ fn interpret_exit(status: ExitStatus, stdout: Vec<u8>, stderr: &[u8]) -> Result<
         let is_temporary = status.code() == Some(TEMPORARY_EXIT_CODE.into());
         return Err(if is_temporary { CallError::CommandBusy { detail } } else { CallError::Command { detail } });
     }
-    if stdout.len() >= MAX_BODY_BYTES {
-        return Err(malformed(format!("it is longer than {MAX_BODY_BYTES} bytes")));
+    if stdout.len() >= max_bytes {
+        return Err(malformed(format!("it is longer than {max_bytes} bytes")));
     }
     match String::from_utf8(stdout) {
         Ok(value) => Ok(CallOutput { value, usage: None }),

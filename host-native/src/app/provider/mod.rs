@@ -18,6 +18,7 @@ pub mod probe;
 mod rate_feedback;
 mod reasoning;
 mod responses;
+pub mod tool_calls;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;

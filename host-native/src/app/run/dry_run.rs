@@ -171,6 +171,11 @@ fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEs
     }
     let has_media = |column: &GeneratedColumn| matches!(&column.fill, Fill::Llm(chat) if chat.has_media());
     for column in &resolved.columns {
+        if let Fill::Llm(chat) = &column.fill
+            && !chat.tools.is_empty()
+        {
+            notes.push(format!("The calls after those of tools in `{}` are not counted.", column.name));
+        }
         if has_media(column) {
             notes.push(format!("The tokens and the cost of images and audio in `{}` are not counted.", column.name));
         }

@@ -14,6 +14,7 @@ use toml::Spanned;
 use super::kinds::{self, ColumnKind};
 use super::models::ModelSpec;
 use super::raw::{KindName, RawColumn};
+use super::tools::ToolSpec;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{Json, Table, WithSpan};
@@ -123,6 +124,8 @@ impl KindName {
                 "stop",
                 "seed",
                 "extra",
+                "tools",
+                "max_turns",
                 "answer_tokens",
                 "output",
                 "schema",
@@ -146,6 +149,8 @@ impl KindName {
                 "keep_truncated",
                 "seed",
                 "extra",
+                "tools",
+                "max_turns",
                 "answer_tokens",
                 "json_mode",
                 "schema_retries",
@@ -165,18 +170,20 @@ pub(super) fn check(
     file: &Document<'_>,
     raw: Vec<WithSpan<Table<RawColumn>>>,
     models: &[ModelSpec],
+    tools: &[ToolSpec],
     directory: &Path,
 ) -> Result<Vec<ColumnSpec>, FileError> {
     if raw.is_empty() {
         return Err(file.error(0..0, "the pipeline file has no [[columns]]").expected("at least one column"));
     }
-    raw.into_iter().map(|raw| check_column(file, raw, models, directory)).collect()
+    raw.into_iter().map(|raw| check_column(file, raw, models, tools, directory)).collect()
 }
 
 fn check_column(
     file: &Document<'_>,
     raw: WithSpan<Table<RawColumn>>,
     models: &[ModelSpec],
+    tools: &[ToolSpec],
     directory: &Path,
 ) -> Result<ColumnSpec, FileError> {
     let table = raw.span();
@@ -206,7 +213,7 @@ fn check_column(
         otherwise,
         skip_with_upstream: raw.skip_with_upstream.unwrap_or(false),
         is_written: !raw.drop.unwrap_or(false),
-        kind: kinds::check(file, &table, raw, models, directory)?,
+        kind: kinds::check(file, &table, raw, models, tools, directory)?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! The keys of each kind of column, except [samplers](super::sampler).
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -14,9 +14,10 @@ use super::models::{Domain, Endpoint, ModelSpec};
 use super::raw::{FallbackReason, KindName, RawColumn, RawMessage};
 use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
+use super::tools::ToolSpec;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, Texts, WithSpan};
+use crate::app::config::value::{Checked, JsonTable, NumberOrTemplate, Setting, Table, Text, Texts, WithSpan};
 use crate::app::provider::chat::{ChatApi, Role};
 use crate::app::provider::command::TEMPORARY_EXIT_CODE;
 
@@ -148,6 +149,10 @@ pub struct LlmCall {
     pub instruction: Option<String>,
     /// The required form of the answer. `None` accepts any text.
     pub structure: Option<Structure>,
+    /// The tools that the model may call, by their places in [`PipelineFile::tools`](super::PipelineFile::tools).
+    pub tools: Vec<usize>,
+    /// The most answers of the model to one conversation \[8\].
+    pub max_turns: u32,
 }
 
 /// The template of a message.
@@ -227,6 +232,12 @@ pub enum ValidationCheck {
 pub(super) const RESERVED: [&str; 10] =
     ["model", "messages", "temperature", "top_p", "max_tokens", "stop", "seed", "response_format", "stream", "n"];
 
+/// The answers of a model to one conversation if the file does not set `max_turns`.
+const DEFAULT_MAX_TURNS: u32 = 8;
+
+/// The range of `max_turns`: a call of a tool and the answer after it, to many calls, each with a cost.
+const MAX_TURNS: RangeInclusive<u32> = 2..=100;
+
 /// The maximum number of dimensions of a vector.
 const MAX_DIMENSIONS: u32 = 1 << 20;
 
@@ -243,9 +254,10 @@ pub(super) fn check(
     table: &Range<usize>,
     raw: RawColumn,
     models: &[ModelSpec],
+    tools: &[ToolSpec],
     directory: &Path,
 ) -> Result<ColumnKind, FileError> {
-    let column = Column { file, table, models, kind: raw.kind };
+    let column = Column { file, table, models, tools, kind: raw.kind };
     Ok(match raw.kind {
         KindName::Llm => ColumnKind::Llm(Box::new(column.llm(raw, directory)?)),
         KindName::Score => ColumnKind::Score(Box::new(column.score(raw, directory)?)),
@@ -275,6 +287,7 @@ struct Column<'a, 't> {
     /// The span of the table.
     table: &'a Range<usize>,
     models: &'a [ModelSpec],
+    tools: &'a [ToolSpec],
     kind: KindName,
 }
 
@@ -349,8 +362,11 @@ impl Column<'_, '_> {
                     .expected(format!("no `{key}`, or a model with another `api`")));
             }
         }
+        let tools = self.tools(&raw)?;
         Ok(LlmCall {
             model,
+            tools,
+            max_turns: raw.max_turns.as_ref().map_or(DEFAULT_MAX_TURNS, |turns| *turns.get()),
             fallback_on: self.fallback_on(raw.fallback_on.take(), &fallbacks)?,
             fallbacks,
             structure: structure::check(self.file, &mut raw, directory)?,
@@ -373,6 +389,47 @@ impl Column<'_, '_> {
         let criteria = criteria::check(self.file, self.table, raw.criteria.take())?;
         raw.schema = Some(criteria.schema());
         Ok(LlmCall { instruction: Some(criteria.instruction()), ..self.llm(raw, directory)? })
+    }
+
+    /// Returns the places of the tools.
+    fn tools(&self, raw: &RawColumn) -> Result<Vec<usize>, FileError> {
+        let Some(names) = &raw.tools else {
+            return match &raw.max_turns {
+                Some(turns) => Err(self
+                    .file
+                    .error(turns.span(), "`max_turns` in [[columns]] has no effect without tools")
+                    .expected("`tools = ` the names of tools beside it")),
+                None => Ok(Vec::new()),
+            };
+        };
+        if names.get().is_empty() {
+            return Err(self.file.wrong(names.span(), "at least one tool"));
+        }
+        if let Some(turns) = raw.max_turns.as_ref().filter(|turns| !MAX_TURNS.contains(turns.get())) {
+            return Err(self.file.wrong(turns.span(), "a whole number from 2 to 100"));
+        }
+        if let Some(extra) = raw.extra.as_ref().filter(|extra| extra.get().0.contains_key("tools")) {
+            let message = "`extra` in [[columns]] has `tools` beside the key `tools` of the column";
+            return Err(self.file.error(extra.span(), message).expected("one of them"));
+        }
+        let mut found = Vec::new();
+        for name in names.get() {
+            let Checked(text) = name.get();
+            let at = self.tools.iter().position(|tool| tool.name == *text).ok_or_else(|| {
+                let known: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
+                let error = self.file.error(name.span(), format!("there is no tool `{text}`"));
+                if known.is_empty() {
+                    return error.expected("a [[tools]] table with this name");
+                }
+                error.expected(format!("one of: {}", known.join(", "))).suggest(text, known)
+            })?;
+            if found.contains(&at) {
+                let message = format!("`tools` in [[columns]] has `{text}` twice");
+                return Err(self.file.error(name.span(), message).expected("each tool once"));
+            }
+            found.push(at);
+        }
+        Ok(found)
     }
 
     /// Returns the token limit of a second call, which must be higher than that of the first.

@@ -48,6 +48,9 @@ pub(super) struct RawPipeline {
     /// The models that columns call
     #[serde(default)]
     pub(super) models: Vec<WithSpan<Table<RawModel>>>,
+    /// The tools that the models of columns may call
+    #[serde(default)]
+    pub(super) tools: Vec<WithSpan<Table<RawTool>>>,
     /// The columns to fill
     #[serde(default)]
     #[schemars(length(min = 1))]
@@ -178,6 +181,26 @@ pub(super) struct RawPrice {
     pub(super) currency: Option<WithSpan<Text>>,
 }
 
+/// A tool that models may call: a command
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTool {
+    /// The name, for columns and models: letters, digits, `_` and `-`
+    #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+    pub(super) name: WithSpan<Text>,
+    /// What the tool does, for models
+    pub(super) description: Text,
+    /// The JSON Schema of its arguments, an object. Default: no arguments
+    pub(super) parameters: Option<WithSpan<JsonTable>>,
+    #[schemars(length(min = 1))]
+    /// The program and arguments, started for each call in the directory of the pipeline file
+    pub(super) command: WithSpan<Vec<Text>>,
+    /// Environment variables with keys that the command may read
+    pub(super) pass_env: Option<Vec<Text>>,
+    /// The timeout of one call. Default: 60s
+    pub(super) timeout: Option<WithSpan<DurationText>>,
+}
+
 /// A column to fill
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -243,6 +266,12 @@ pub(super) struct RawColumn {
     pub(super) seed: Option<WithSpan<Checked<NumberOrTemplate<u64>>>>,
     /// llm, score: further keys of the request body; strings in it are templates
     pub(super) extra: Option<WithSpan<JsonTable>>,
+    /// llm, score: the names of the tools that the model may call before it answers
+    #[schemars(length(min = 1))]
+    pub(super) tools: Option<WithSpan<Vec<WithSpan<Text>>>>,
+    /// llm, score: the most answers of the model to one conversation, of which the last must call no tool. Default: 8
+    #[schemars(range(min = 2, max = 100))]
+    pub(super) max_turns: Option<WithSpan<u32>>,
     /// llm, score: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256
     pub(super) answer_tokens: Option<u32>,
     /// The type that the text is parsed as. Default: text; json for judge, and with a schema

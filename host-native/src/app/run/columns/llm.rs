@@ -8,6 +8,8 @@
 //!
 //! If an answer does not have the required structure, the model is asked again, a limited number of times:
 //! the next call shows it the answer and the error. Every such call waits for a slot of its own.
+//!
+//! What a model may call before it answers is in [`tools`](super::tools).
 
 use std::path::PathBuf;
 
@@ -17,6 +19,7 @@ use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
 use super::structure::{AnswerFormat, parse_number};
+use super::tools::ToolSet;
 use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate};
 use crate::app::config::pipeline::structure::cut;
 use crate::app::provider::Client;
@@ -67,6 +70,8 @@ pub struct LlmFill {
     pub instruction: Option<String>,
     /// The required structure of the answer; `None` for any text.
     pub structure: Option<AnswerFormat>,
+    /// The tools that the model may call.
+    pub tools: ToolSet,
 }
 
 /// A message of a conversation.
@@ -127,6 +132,7 @@ impl LlmFill {
             seed: number(context, "seed", self.seed.as_ref(), "a whole number, 0 or more")?,
             stop: self.stop.iter().map(|stop| context.render(stop)).collect::<Result<_, _>>()?,
             response_format: self.structure.as_ref().and_then(|structure| structure.response_format(context.column)),
+            tools: self.tools.offered(),
             extra: match extra {
                 Value::Object(extra) => extra,
                 _ => Map::new(),
@@ -160,9 +166,12 @@ impl LlmFill {
     /// `answer_tokens`, else `max_tokens`, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
-        let message_tokens =
-            |message: &Message| tokens::likely(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS);
-        let input = conversation.messages.iter().map(message_tokens).fold(0, u32::saturating_add);
+        let message_tokens = |message: &Message| {
+            let calls = message.turn.iter().flat_map(|turn| &turn.calls);
+            let calls = calls.map(|call| tokens::likely(&call.name).saturating_add(tokens::likely(&call.arguments)));
+            calls.fold(tokens::likely(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS), u32::saturating_add)
+        };
+        let input = conversation.messages.iter().map(message_tokens).fold(self.tools.tokens(), u32::saturating_add);
         Usage::tokens(input, self.answer_tokens.or(conversation.max_tokens).unwrap_or(DEFAULT_ANSWER_TOKENS))
     }
 
@@ -213,7 +222,8 @@ impl LlmFill {
             let media = media.load().await.map_err(|why| (from, FillError::failed(FailureKind::Template, why)))?;
             conversation.messages[index].media.push(media);
         }
-        let prompt_messages = conversation.messages.len();
+        let mut prompt_messages = conversation.messages.len();
+        let mut turns = self.tools.turns(calls.tools());
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
             let attempt = |at: usize| {
@@ -235,7 +245,13 @@ impl LlmFill {
                     return failed(FailureKind::TruncatedAnswer, truncation(&conversation));
                 }
             }
-            let ChatAnswer { text, reasoning, .. } = answer;
+            let ChatAnswer { text, reasoning, turn, .. } = answer;
+            if let Some(turn) = turn {
+                let added = turns.add(&mut conversation, text, turn).await;
+                added.map_err(|why| (at, FillError::failed(FailureKind::MalformedAnswer, why)))?;
+                prompt_messages = conversation.messages.len();
+                continue;
+            }
             let filled = |value| Ok(Filled { value, reasoning, model: Some(at) });
             let Some(structure) = &self.structure else { return filled(Value::String(text)) };
             let violation = match structure.parse(&text) {

@@ -9,6 +9,7 @@ pub mod judge;
 pub mod llm;
 pub mod sampler;
 pub mod structure;
+pub mod tools;
 pub mod validation;
 
 use std::fmt;
@@ -23,8 +24,9 @@ use tidegate_core::request::response::RejectionReason;
 use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
-use crate::app::output::{CallLine, CallMessage};
+use crate::app::output::{self, CallLine, CallMessage};
 use crate::app::provider::chat::Message;
+use crate::app::provider::command::Command;
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
@@ -96,6 +98,8 @@ pub struct Caller {
     pub models: Vec<CalledModel>,
     /// The fairness group in which calls wait.
     pub group: GroupId,
+    /// The commands of the tools that the models may call.
+    pub tools: Vec<Command>,
 }
 
 /// A model that a column may call.
@@ -233,10 +237,12 @@ impl<'a> ModelCalls<'a> {
         let usage = match answer {
             Ok(answer) => {
                 (line.answer, line.error) = (Some(answer.value.text.clone()), None);
+                line.tool_calls = output::shown(answer.value.turn.as_ref());
                 answer.usage
             }
             Err(error) => {
                 (line.answer, line.error) = (None, Some(error.to_string()));
+                line.tool_calls = Vec::new();
                 error.charged_usage().1
             }
         };
@@ -247,6 +253,11 @@ impl<'a> ModelCalls<'a> {
 
     fn clients(&self) -> impl Iterator<Item = &'a Client> + use<'a> {
         self.caller.into_iter().flat_map(|caller| &caller.models).map(|model| &model.client)
+    }
+
+    /// Returns the commands of the tools of the column, in the order of the file.
+    fn tools(&self) -> &'a [Command] {
+        self.caller.map_or(&[], |caller| &caller.tools)
     }
 
     /// Returns the client of a column that calls one model.

@@ -12,16 +12,19 @@ use super::names::Names;
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::structure::compile_schema;
 use crate::app::config::pipeline::{
-    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, Setting, Validation, ValidationCheck,
+    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, Setting, ToolSpec, Validation,
+    ValidationCheck,
 };
 use crate::app::data::column_type::ColumnType;
 use crate::app::provider::media::MediaKind;
+use crate::app::provider::tool_calls::OfferedTool;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::judge::JudgeFill;
 use crate::app::run::columns::llm::{CallOption, LlmFill, MediaFill, MessageFill};
 use crate::app::run::columns::sampler::SamplerFill;
 use crate::app::run::columns::structure::AnswerFormat;
+use crate::app::run::columns::tools::ToolSet;
 use crate::app::run::columns::validation::{Check, ValidationFill};
 use crate::app::run::columns::{AnswerPart, Fill, ValueTemplate};
 use crate::app::template::{Condition, TemplateId, Templates};
@@ -223,7 +226,24 @@ impl Compiler<'_> {
             answer_tokens: call.answer_tokens,
             instruction: call.instruction.clone(),
             structure,
+            tools: self.tools(call),
         }
+    }
+
+    fn tools(&mut self, call: &LlmCall) -> ToolSet {
+        let mut tools = Vec::with_capacity(call.tools.len());
+        for at in &call.tools {
+            let Some(ToolSpec { name, description, parameters, .. }) = self.names.file.tools.get(*at) else { continue };
+            match compile_schema(parameters.get_ref()) {
+                Ok(validator) => {
+                    let (name, description) = (name.clone(), description.clone());
+                    let parameters = parameters.get_ref().clone();
+                    tools.push((OfferedTool { name, description, parameters }, validator));
+                }
+                Err(why) => self.errors.push(self.names.source().error(parameters.span(), why)),
+            }
+        }
+        ToolSet::new(tools, call.max_turns)
     }
 
     fn validation(&mut self, validation: &Validation) -> ValidationFill {

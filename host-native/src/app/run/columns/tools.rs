@@ -1,0 +1,208 @@
+//! The tools of a column of kind `llm`: commands that its model may call before it answers.
+//!
+//! ```text
+//! conversation ──▶ model ──▶ an answer without calls is the answer of the column
+//!      ▲             │
+//!      │             ▼ calls
+//!   answer and results ◀── commands, one after the other
+//! ```
+//!
+//! A *turn* is an answer of the model. Each one waits for a slot of its own, and the commands run while the slot is
+//! free. What the model does wrong becomes the result of the call, so that it can do better: an unknown tool, arguments
+//! that do not fit, a command that fails. The column fails if the last of `max_turns` answers has calls, or if a bound
+//! below is exceeded.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+use super::structure::{safe_name, violations};
+use crate::app::config::pipeline::structure::cut;
+use crate::app::provider::chat::{Conversation, Message, Role};
+use crate::app::provider::command::Command;
+use crate::app::provider::tool_calls::{
+    MAX_ARGUMENT_BYTES, NO_ARGUMENTS, OfferedTool, ToolCall, ToolResult, ToolTurn, own_id,
+};
+use crate::app::tokens;
+
+/// The longest result of a tool in bytes. Most models read little more than ten times as much in all.
+const MAX_RESULT_BYTES: usize = 64 << 10;
+
+/// The most calls in one answer. Models make a few at once.
+const MAX_CALLS: usize = 64;
+
+/// The most bytes of answers with calls, and of their results, in one conversation. It is held in memory, and no model
+/// reads as much.
+const MAX_BYTES: usize = 4 << 20;
+
+/// The tools of a column.
+#[derive(Default)]
+pub struct ToolSet {
+    tools: Arc<[OfferedTool]>,
+    /// For each tool, the schema of its arguments.
+    validators: Vec<Validator>,
+    /// The most answers of the model, with the one that calls no tool.
+    max_turns: u32,
+}
+
+impl fmt::Debug for ToolSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolSet").field("tools", &self.tools).field("max_turns", &self.max_turns).finish()
+    }
+}
+
+impl ToolSet {
+    /// Creates the tools of a column from those of the file, each with the schema of its arguments.
+    #[must_use]
+    pub fn new(tools: Vec<(OfferedTool, Validator)>, max_turns: u32) -> Self {
+        let (tools, validators): (Vec<_>, Vec<_>) = tools.into_iter().unzip();
+        Self { tools: tools.into(), validators, max_turns }
+    }
+
+    /// Returns what requests offer.
+    #[must_use]
+    pub fn offered(&self) -> Arc<[OfferedTool]> {
+        Arc::clone(&self.tools)
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// Returns the likely number of tokens of the tools in a request.
+    #[must_use]
+    pub fn tokens(&self) -> u32 {
+        let of_tool = |OfferedTool { name, description, parameters }: &OfferedTool| {
+            [name, description, &parameters.to_string()].map(|text| tokens::likely(text)).into_iter().sum::<u32>()
+        };
+        self.tools.iter().map(of_tool).fold(0, u32::saturating_add)
+    }
+
+    /// Begins a conversation in which the tools are these commands.
+    pub(super) fn turns<'a>(&'a self, commands: &'a [Command]) -> Turns<'a> {
+        Turns { tools: self, commands, turns: 0, bytes: 0, calls: 0, ids: HashSet::new() }
+    }
+
+    fn names(&self) -> String {
+        self.tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The turns of one conversation.
+#[derive(Debug)]
+pub(super) struct Turns<'a> {
+    tools: &'a ToolSet,
+    /// In the order of the tools.
+    commands: &'a [Command],
+    /// Answers with calls so far.
+    turns: u32,
+    /// Bytes of these answers and their results.
+    bytes: usize,
+    /// Calls so far.
+    calls: usize,
+    /// The ids of these calls.
+    ids: HashSet<String>,
+}
+
+impl Turns<'_> {
+    /// Runs the calls of an answer, and adds it and the results to the conversation.
+    ///
+    /// # Errors
+    /// Why the column fails.
+    pub(super) async fn add(
+        &mut self,
+        conversation: &mut Conversation,
+        text: String,
+        mut turn: ToolTurn,
+    ) -> Result<(), String> {
+        self.turns += 1;
+        if self.turns >= self.tools.max_turns {
+            let first = turn.calls.first().map_or("", |call| call.name.as_str());
+            let last = self.tools.max_turns;
+            return Err(format!("the model calls `{}` in the last of {last} answers (`max_turns`)", cut(first)));
+        }
+        if turn.calls.len() > MAX_CALLS {
+            return Err(format!("the answer has {} calls of tools; expected at most {MAX_CALLS}", turn.calls.len()));
+        }
+        let mut results = Vec::with_capacity(turn.calls.len());
+        for call in &mut turn.calls {
+            self.give_id(call);
+            let (content, is_error) = match self.run(call).await {
+                Ok(result) => (result, false),
+                Err(why) => (format!("error: {why}"), true),
+            };
+            self.count(content.len())?;
+            let result = ToolResult { call_id: call.id.clone(), tool: call.name.clone(), is_error };
+            results.push(Message { result: Some(result), ..Message::text(Role::User, content) });
+        }
+        self.count(text.len().saturating_add(turn.size()))?;
+        conversation.messages.push(Message { turn: Some(turn), ..Message::text(Role::Assistant, text) });
+        conversation.messages.append(&mut results);
+        // A tool that the file requires would be called for ever.
+        conversation.extra.remove("tool_choice");
+        Ok(())
+    }
+
+    /// Replaces the id of a call if results cannot refer to it.
+    fn give_id(&mut self, call: &mut ToolCall) {
+        self.calls += 1;
+        let is_usable = !call.id.is_empty() && call.id.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_usable || !self.ids.insert(call.id.clone()) {
+            call.id = (self.calls..).map(own_id).find(|id| !self.ids.contains(id)).unwrap_or_default();
+            self.ids.insert(call.id.clone());
+        }
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes <= MAX_BYTES {
+            return Ok(());
+        }
+        Err(format!("the answers with calls of tools, and their results, are longer than {MAX_BYTES} bytes"))
+    }
+
+    /// Runs the command of a call. An error is for the model. What APIs do not accept in a request is replaced in
+    /// `call`.
+    async fn run(&self, call: &mut ToolCall) -> Result<String, String> {
+        let at = self.tools.tools.iter().position(|tool| tool.name == call.name);
+        // Some models send no text for a tool without parameters.
+        if call.arguments.trim().is_empty() {
+            call.arguments = NO_ARGUMENTS.to_string();
+        }
+        let arguments = parse_arguments(&call.arguments);
+        if arguments.is_err() {
+            call.arguments = NO_ARGUMENTS.to_string();
+        }
+        let Some(at) = at else {
+            let why = format!("there is no tool `{}`; expected one of: {}", cut(&call.name), self.tools.names());
+            call.name = safe_name(&call.name);
+            return Err(why);
+        };
+        let arguments = arguments?;
+        let violations = self.tools.validators.get(at).map(|schema| violations(schema, &arguments)).unwrap_or_default();
+        if !violations.is_empty() {
+            return Err(format!("the arguments do not fit: {}", violations.join("; ")));
+        }
+        let Some(command) = self.commands.get(at) else { return Err("the tool has no command".to_string()) };
+        let output = command.run_up_to(MAX_RESULT_BYTES, format!("{arguments}\n").as_bytes()).await;
+        let text = output.map_err(|error| error.to_string())?.value;
+        Ok(text.strip_suffix('\n').map_or_else(|| text.clone(), str::to_string))
+    }
+}
+
+/// Parses the arguments of a call.
+fn parse_arguments(text: &str) -> Result<Value, String> {
+    if text.len() > MAX_ARGUMENT_BYTES {
+        return Err(format!("the arguments have {} bytes; expected at most {MAX_ARGUMENT_BYTES}", text.len()));
+    }
+    match serde_json::from_str(text) {
+        Ok(arguments @ Value::Object(_)) => Ok(arguments),
+        Ok(other) => Err(format!("the arguments are {}; expected a JSON object", cut(&other.to_string()))),
+        Err(error) => Err(format!("the arguments are not JSON: {error}")),
+    }
+}
