@@ -180,7 +180,7 @@ async fn call(client: &Client, model: &ModelSpec) -> ModelState {
     let elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     match (result, client) {
         (Ok(_), Client::Chat(_) | Client::Embedding(_)) => ModelState::Answered { elapsed_ms },
-        (Ok(_), Client::Http(_)) => ModelState::Reached { elapsed_ms },
+        (Ok(_), Client::Image(_) | Client::Http(_)) => ModelState::Reached { elapsed_ms },
         (Ok(_), Client::Command(_)) => ModelState::Found,
         (Err(error @ CallError::RateLimited { .. }), _) => ModelState::RateLimited { error: error.to_string() },
         (Err(error), _) => {

@@ -19,6 +19,7 @@ mod embeddings;
 mod export;
 mod fallbacks;
 mod generated_rows;
+mod images;
 mod inspect;
 mod jobs;
 mod media;

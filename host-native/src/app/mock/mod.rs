@@ -14,6 +14,7 @@
 //! | `POST /v1/responses` | a response of the OpenAI API of that name |
 //! | `POST /v1/messages` | a message of the Anthropic API |
 //! | `POST /v1/embeddings` | vectors |
+//! | `POST /v1/images/generations` | an image of one pixel |
 //! | `GET /v1/models`, `GET /v1/models/{id}` | the served models |
 //! | `GET /healthz` | 200 while the server listens |
 //! | `GET /mock/stats` | [`MockStats`] |
@@ -24,7 +25,7 @@
 //! | --- | --- |
 //! | `server` | routes, authentication, request ids |
 //! | `model` | a provider on the host's clock, the slots that calls hold, and statistics |
-//! | `chat`, `embeddings` | parsing of requests |
+//! | `chat`, `embeddings`, `images` | parsing of requests |
 //! | `responses`, `messages` | requests and answers of the APIs of these names |
 //! | `answer`, `schema`, `shape` | texts, and JSON for a schema, in the shapes of providers |
 //! | `format`, `reply`, `stream`, `headers`, `error` | responses: bodies, timing, events, headers, errors |
@@ -41,6 +42,7 @@ mod error;
 pub mod flags;
 mod format;
 mod headers;
+mod images;
 mod messages;
 mod model;
 mod reply;

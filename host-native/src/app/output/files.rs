@@ -11,10 +11,12 @@ pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const SPENT: &str = "spent.txt";
 pub(super) const CAPACITY: &str = "capacity.json";
 pub(super) const ROWS: &str = "rows";
+pub(super) const IMAGES: &str = "images";
 pub(super) const LOCK: &str = ".lock";
 const DROPPED_SUFFIX: &str = ".dropped.jsonl";
 const CALLS_SUFFIX: &str = ".calls.jsonl";
 const ROW_EXTENSIONS: [&str; 3] = ["jsonl", "csv", "parquet"];
+const IMAGE_EXTENSIONS: [&str; 4] = ["png", "jpg", "gif", "webp"];
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// A file in the directory of rows.
@@ -72,13 +74,19 @@ pub(super) fn write_lines<'a, T: Serialize + 'a>(
 
 /// Returns whether runs of this program write a file of this name next to the manifest.
 pub(super) fn is_own_name(name: &str) -> bool {
-    [MANIFEST, SPENT, ROWS].contains(&name) || is_capacity_name(name) || is_temporary_name(name)
+    [MANIFEST, SPENT, ROWS, IMAGES].contains(&name) || is_capacity_name(name) || is_temporary_name(name)
 }
 
 /// Returns whether this is the name of the capacity plan of this or an earlier run.
 pub(super) fn is_capacity_name(name: &str) -> bool {
     let number = name.strip_prefix("capacity.").and_then(|rest| rest.strip_suffix(".json"));
     name == CAPACITY || number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// Returns whether this is the name of an image, or of one that was not written completely.
+pub(super) fn is_image_name(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    is_temporary_name(name) || extension.is_some_and(|extension| IMAGE_EXTENSIONS.contains(&extension))
 }
 
 /// Returns whether this is the name of a file in the directory of rows, in any format.

@@ -31,6 +31,7 @@ mod earlier_output;
 mod error;
 mod export;
 mod files;
+mod images;
 mod manifest;
 mod output_file;
 mod scan;

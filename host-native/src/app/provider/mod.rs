@@ -11,6 +11,7 @@ pub mod completion;
 pub mod cost;
 pub mod embedding;
 pub mod http;
+pub mod image;
 pub mod key;
 pub mod media;
 mod messages;
@@ -44,6 +45,8 @@ pub enum Client {
     Chat(ChatClient),
     /// An embedding model.
     Embedding(embedding::EmbeddingClient),
+    /// A model that generates images.
+    Image(Box<image::ImageClient>),
     /// A judge that is an HTTP endpoint.
     Http(http::HttpClient),
     /// A judge that is a command on this machine.

@@ -22,7 +22,9 @@ use tidegate_core::pipeline::Strategy;
 
 use crate::app::config::pipeline::OutputForm;
 use crate::app::data::{DatasetError, Row};
+use crate::app::provider::image::ImageRequest;
 use crate::app::run::columns::embedding::EmbeddingFill;
+use crate::app::run::columns::image::ImageFill;
 use crate::app::run::columns::llm::LlmFill;
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::validation::ValidationFill;
@@ -285,6 +287,12 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
             let dimensions = fill.dimensions.unwrap_or(1) as usize;
             let error = input.err().map(|why| why.to_string());
             Placeholder { value: vec![Value::from(0.5); dimensions].into(), call: Some(usage), error }
+        }
+        Fill::Image(fill) => {
+            let request = fill.request(context);
+            let usage = ImageFill::estimate(request.as_ref().unwrap_or(&ImageRequest::default()));
+            let error = request.err().map(|why| why.to_string());
+            Placeholder { value: placeholder_text(1), call: Some(usage), error }
         }
         Fill::Validation(fill) => {
             let checked = fill.check_here(context);

@@ -23,6 +23,7 @@ use crate::app::provider::command::Command;
 use crate::app::provider::cost::{Ledger, Price, SharedLedger};
 use crate::app::provider::embedding::EmbeddingClient;
 use crate::app::provider::http::{HttpClient, HttpEndpoint, RequestExtras};
+use crate::app::provider::image::ImageClient;
 use crate::app::provider::key::{is_name_of_key, is_variable_name};
 use crate::app::provider::{ApiKey, ChatClient, ChatEndpoint, Client};
 use crate::app::run::columns::CalledModel;
@@ -150,8 +151,8 @@ impl Models {
     }
 }
 
-/// Spawns the health calls of all providers, each with the client of its first model. A judge gets none: its
-/// calls may have a cost that is unknown here.
+/// Spawns the health calls of all providers, each with the client of its first model. A judge and a model of
+/// images get none: the cost of a call is unknown here, or high.
 fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -> JoinSet<()> {
     let mut health_calls = JoinSet::new();
     for (index, provider) in providers.iter().enumerate() {
@@ -377,6 +378,7 @@ fn remote_client(
         timeout: model.timeout,
     };
     let client = match model.domain {
+        Domain::Image => ImageClient::new(endpoint).map(|client| Client::Image(Box::new(client.with_extras(extras)))),
         Domain::Embedding => EmbeddingClient::new(endpoint).map(|client| Client::Embedding(client.with_extras(extras))),
         Domain::Chat | Domain::Judge => {
             let client = ChatClient::with_api(endpoint, model.api);

@@ -348,7 +348,7 @@ impl Shared {
         }
         let kept = self.keeps_calls.then(Mutex::<CallLine>::default);
         let calls = ModelCalls::new(self.callers[index].as_ref(), task).keeping(kept.as_ref());
-        let calls = calls.in_batch(member.as_ref());
+        let calls = calls.in_batch(member.as_ref()).writing_to(&self.output);
         let filled = column.fill.fill(context, calls).await;
         if let Some(calls) = kept.map(Mutex::into_inner).filter(|line| line.calls > 0) {
             let row = task.row.map(|row| self.row_number(task.first_row, row));

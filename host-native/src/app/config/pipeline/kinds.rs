@@ -30,6 +30,8 @@ pub enum ColumnKind {
     Score(Box<LlmCall>),
     /// The embedding vector of a text.
     Embedding(EmbeddingCall),
+    /// A file with an image.
+    Image(ImageCall),
     /// The rendered text of a template.
     Expression(Expression),
     /// A seeded random value.
@@ -52,6 +54,7 @@ impl ColumnKind {
         match self {
             Self::Llm(call) | Self::Score(call) => Some(call.model),
             Self::Embedding(call) => Some(call.model),
+            Self::Image(call) => Some(call.model),
             Self::Judge(call) => Some(call.model),
             Self::Validation(Validation { check: ValidationCheck::Command { model, .. }, .. }) => Some(*model),
             Self::Validation(_) | Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) | Self::Model(_) => None,
@@ -91,6 +94,7 @@ impl ColumnKind {
             Self::Llm(_) => "llm",
             Self::Score(_) => "score",
             Self::Embedding(_) => "embedding",
+            Self::Image(_) => "image",
             Self::Expression(_) => "expression",
             Self::Sampler(_) => "sampler",
             Self::Judge(_) => "judge",
@@ -183,6 +187,19 @@ pub struct EmbeddingCall {
     pub batch_size: u32,
 }
 
+/// A request for an image.
+#[derive(Clone, Debug)]
+pub struct ImageCall {
+    /// The model, by its place in [`PipelineFile::models`](super::PipelineFile::models).
+    pub model: usize,
+    /// The template of what the image shows.
+    pub prompt: Spanned<String>,
+    /// The template of the size. `None` uses the model's default.
+    pub size: Option<Spanned<String>>,
+    /// Further keys of the request body. Strings in it are templates.
+    pub extra: Spanned<Map<String, Value>>,
+}
+
 /// A template whose rendered text is the value.
 #[derive(Clone, Debug)]
 pub struct Expression {
@@ -232,6 +249,9 @@ pub enum ValidationCheck {
 pub(super) const RESERVED: [&str; 10] =
     ["model", "messages", "temperature", "top_p", "max_tokens", "stop", "seed", "response_format", "stream", "n"];
 
+/// Request keys of images that have their own key in `[[columns]]`, or must not be changed.
+pub(super) const RESERVED_FOR_IMAGES: [&str; 5] = ["model", "prompt", "size", "n", "stream"];
+
 /// The answers of a model to one conversation if the file does not set `max_turns`.
 const DEFAULT_MAX_TURNS: u32 = 8;
 
@@ -262,6 +282,12 @@ pub(super) fn check(
         KindName::Llm => ColumnKind::Llm(Box::new(column.llm(raw, directory)?)),
         KindName::Score => ColumnKind::Score(Box::new(column.score(raw, directory)?)),
         KindName::Embedding => ColumnKind::Embedding(column.embedding(raw)?),
+        KindName::Image => ColumnKind::Image(ImageCall {
+            model: column.model(raw.model, Domain::Image)?,
+            prompt: column.required("prompt", "a template", raw.prompt)?,
+            size: raw.size.map(WithSpan::spanned),
+            extra: column.extra(raw.extra, &RESERVED_FOR_IMAGES)?,
+        }),
         KindName::Expression => ColumnKind::Expression(Expression {
             template: column.required("template", "a template", raw.template)?,
             output: raw.output.map_or(OutputForm::Text, WithSpan::into_inner),
@@ -377,7 +403,7 @@ impl Column<'_, '_> {
             max_tokens: raw.max_tokens.take().map(WithSpan::setting),
             seed: raw.seed.take().map(WithSpan::setting),
             stop: raw.stop.take().map_or_else(Vec::new, WithSpan::into_texts),
-            extra: self.extra(raw.extra.take())?,
+            extra: self.extra(raw.extra.take(), &RESERVED)?,
             answer_tokens: raw.answer_tokens,
             instruction: None,
             messages: self.messages(raw)?,
@@ -498,10 +524,14 @@ impl Column<'_, '_> {
         list.into_inner().into_iter().enumerate().map(message).collect()
     }
 
-    fn extra(&self, extra: Option<WithSpan<JsonTable>>) -> Result<Spanned<Map<String, Value>>, FileError> {
+    fn extra(
+        &self,
+        extra: Option<WithSpan<JsonTable>>,
+        reserved: &[&str],
+    ) -> Result<Spanned<Map<String, Value>>, FileError> {
         let Some(extra) = extra else { return Ok(Spanned::new(0..0, Map::new())) };
         let extra = extra.map(|JsonTable(table)| table);
-        match RESERVED.iter().find(|key| extra.get_ref().contains_key(**key)) {
+        match reserved.iter().find(|key| extra.get_ref().contains_key(**key)) {
             Some(key) => Err(self
                 .file
                 .error(extra.span(), format!("`extra` in [[columns]] has `{key}`, which it cannot set"))

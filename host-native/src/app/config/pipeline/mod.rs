@@ -56,7 +56,8 @@ use crate::app::config::value::{Json, Table};
 pub use columns::ColumnSpec;
 pub use extras::{ExtraValue, RequestExtras};
 pub use kinds::{
-    ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm, Validation, ValidationCheck,
+    ColumnKind, EmbeddingCall, Expression, ImageCall, JudgeCall, LlmCall, MessageSpec, OutputForm, Validation,
+    ValidationCheck,
 };
 pub use models::{Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;

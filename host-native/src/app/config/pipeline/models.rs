@@ -93,6 +93,8 @@ pub enum Domain {
     Chat,
     /// Embedding vectors.
     Embedding,
+    /// Generated images.
+    Image,
     /// Verdicts of a command or a judge server.
     Judge,
 }
@@ -104,6 +106,7 @@ impl Domain {
         match self {
             Self::Chat => "chat",
             Self::Embedding => "embedding",
+            Self::Image => "image",
             Self::Judge => "judge",
         }
     }
@@ -113,6 +116,7 @@ impl Domain {
         match self {
             Self::Chat => "and a `base_url`",
             Self::Embedding => "and `domain = \"embedding\"`",
+            Self::Image => "and `domain = \"image\"`",
             Self::Judge => "and a `command` or a `url`",
         }
     }
@@ -123,6 +127,7 @@ impl From<Domain> for tidegate_core::request::Domain {
         match domain {
             Domain::Chat => Self::Chat,
             Domain::Embedding => Self::Embedding,
+            Domain::Image => Self::Image,
             Domain::Judge => Self::Other(Domain::Judge.name().to_string()),
         }
     }
@@ -281,7 +286,7 @@ impl ModelTable<'_, '_> {
         match (is_judge, *domain.get() == Domain::Judge) {
             (true, false) => Err(self.file.wrong(domain.span(), "one of: judge")),
             (false, true) => {
-                Err(self.file.wrong(domain.span(), "one of: chat, embedding; or `command` or `url` beside it"))
+                Err(self.file.wrong(domain.span(), "one of: chat, embedding, image; or `command` or `url` beside it"))
             }
             _ => Ok(*domain.get()),
         }

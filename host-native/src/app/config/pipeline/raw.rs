@@ -230,14 +230,14 @@ pub(super) struct RawColumn {
     pub(super) skip_with_upstream: Option<bool>,
     /// Whether the column is left out of the output. Default: false
     pub(super) drop: Option<bool>,
-    /// llm, score, embedding, judge: the name of the model. validation: a model with the command that checks
+    /// llm, score, embedding, image, judge: the name of the model. validation: a model with the command that checks
     pub(super) model: Option<WithSpan<Text>>,
     /// llm, score: models in order of preference, instead of `model`: calls use the first that can be used
     #[schemars(length(min = 1))]
     pub(super) models: Option<WithSpan<Vec<WithSpan<Text>>>>,
     /// llm, score: failures after which the next of `models` is asked. Default: none
     pub(super) fallback_on: Option<WithSpan<Vec<FallbackReason>>>,
-    /// llm, score: the template of the user message
+    /// llm, score: the template of the user message. image: the template of what the image shows
     pub(super) prompt: Option<WithSpan<Text>>,
     /// llm, score: the template of the system message
     pub(super) system: Option<WithSpan<Text>>,
@@ -264,7 +264,7 @@ pub(super) struct RawColumn {
     pub(super) stop: Option<WithSpan<Texts>>,
     /// llm, score: the seed sent to the provider; a number, or a template of one
     pub(super) seed: Option<WithSpan<Checked<NumberOrTemplate<u64>>>>,
-    /// llm, score: further keys of the request body; strings in it are templates
+    /// llm, score, image: further keys of the request body; strings in it are templates
     pub(super) extra: Option<WithSpan<JsonTable>>,
     /// llm, score: the names of the tools that the model may call before it answers
     #[schemars(length(min = 1))]
@@ -294,6 +294,8 @@ pub(super) struct RawColumn {
     /// embedding: the number of dimensions of the vector. Default: the default of the model
     #[schemars(range(min = 1, max = 1_048_576))]
     pub(super) dimensions: Option<WithSpan<u32>>,
+    /// image: the size, such as `1024x1024`; a template. Default: the default of the model
+    pub(super) size: Option<WithSpan<Text>>,
     /// validation: the exit codes of the command of the model by which it says that a text is invalid. Default: 1
     #[schemars(length(min = 1), inner(range(min = 1)))]
     pub(super) invalid_exit_codes: Option<WithSpan<Vec<u8>>>,
@@ -317,6 +319,7 @@ fn require_keys_of_kind(schema: &mut Schema) {
         ("llm", json!({ "oneOf": either("model", "models"), "anyOf": either("prompt", "messages") })),
         ("score", json!({ "oneOf": either("model", "models"), "required": ["prompt", "criteria"] })),
         ("embedding", json!({ "required": ["model", "input"] })),
+        ("image", json!({ "required": ["model", "prompt"] })),
         ("expression", json!({ "required": ["template"] })),
         ("sampler", json!({ "required": ["sampler"], "properties": { "strategy": { "const": "cell" } } })),
         ("reasoning", json!({ "required": ["of"] })),
@@ -360,6 +363,8 @@ pub(super) enum KindName {
     Expression,
     /// A seeded random value
     Sampler,
+    /// A file with an image that a model makes
+    Image,
     /// The verdict of a command or a server
     Judge,
     /// Whether a text is valid, by a JSON Schema or a command

@@ -447,3 +447,18 @@ fn tools_must_be_declared_and_have_names_and_parameters_that_apis_accept() {
     let expression = "[[columns]]\nname = \"e\"\nkind = \"expression\"\ntemplate = \"x\"\ntools = [\"tide\"]\n";
     assert_rejected(&file(TOOL, expression), &["`tools` is given for a column of kind `expression`"]);
 }
+
+#[test]
+fn an_image_needs_a_model_of_its_domain_and_has_keys_of_its_own() {
+    const PAINTER: &str =
+        "[[models]]\nname = \"i\"\nprovider = \"p\"\nbase_url = \"http://h\"\nmax_parallel = 1\ndomain = \"image\"\n";
+    const IMAGE: &str = "[[columns]]\nname = \"a\"\nkind = \"image\"\nmodel = \"i\"\nprompt = \"x\"\n";
+    let file = |line: &str| format!("{HEAD}{CHAT}{PAINTER}{IMAGE}{line}\n");
+    assert!(PipelineFile::parse(SourceText::new("p.toml", file("size = \"1x1\"")), Path::new("")).is_ok());
+    assert_rejected(&file("").replace("model = \"i\"", "model = \"m\""), &["has the domain `chat`", "one of: i"]);
+    assert_rejected(&file("").replace("prompt = \"x\"\n", ""), &["has no `prompt`"]);
+    assert_rejected(&file("temperature = 1"), &["`temperature` is given for a column of kind `image`", "size, extra"]);
+    assert_rejected(&file("extra = { n = 2 }"), &["`extra` in [[columns]] has `n`, which it cannot set"]);
+    let model = file("").replace("domain = \"image\"\n", "domain = \"image\"\nextra_body = { prompt = \"x\" }\n");
+    assert_rejected(&model, &["`extra_body` in [[models]] has `prompt`"]);
+}

@@ -20,7 +20,7 @@ use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
 use super::structure::{AnswerFormat, parse_number};
 use super::tools::ToolSet;
-use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate};
+use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate, render_extra};
 use crate::app::config::pipeline::structure::cut;
 use crate::app::provider::Client;
 use crate::app::provider::chat::{ChatClient, Conversation, Message, Role};
@@ -117,12 +117,6 @@ impl LlmFill {
                 last.content = format!("{}\n\n{instruction}", last.content);
             }
         }
-        let mut extra = Value::Object(self.extra.clone());
-        for (pointer, template) in &self.extra_templates {
-            if let Some(text) = extra.pointer_mut(pointer) {
-                *text = Value::String(context.render(template)?);
-            }
-        }
         let positive = "a whole number from 0 to 4294967295";
         Ok(Conversation {
             messages,
@@ -133,10 +127,7 @@ impl LlmFill {
             stop: self.stop.iter().map(|stop| context.render(stop)).collect::<Result<_, _>>()?,
             response_format: self.structure.as_ref().and_then(|structure| structure.response_format(context.column)),
             tools: self.tools.offered(),
-            extra: match extra {
-                Value::Object(extra) => extra,
-                _ => Map::new(),
-            },
+            extra: render_extra(context, &self.extra, &self.extra_templates)?,
         })
     }
 

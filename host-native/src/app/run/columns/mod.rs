@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod embedding;
 pub mod expression;
+pub mod image;
 mod json_in_text;
 pub mod judge;
 pub mod llm;
@@ -17,14 +18,14 @@ use std::future::Future;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, Task, TaskOutcome};
 use tidegate_core::request::response::RejectionReason;
 use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
-use crate::app::output::{self, CallLine, CallMessage};
+use crate::app::output::{self, CallLine, CallMessage, OutputDirectory};
 use crate::app::provider::chat::Message;
 use crate::app::provider::command::Command;
 use crate::app::provider::completion::ChatAnswer;
@@ -35,6 +36,7 @@ use crate::app::template::{Condition, TemplateId, TemplateValue, Templates};
 use batch::{Lead, Member};
 use embedding::EmbeddingFill;
 use expression::ExpressionFill;
+use image::ImageFill;
 use judge::JudgeFill;
 use llm::LlmFill;
 use sampler::SamplerFill;
@@ -48,6 +50,8 @@ pub enum Fill {
     Llm(Box<LlmFill>),
     /// The embedding vector of a text.
     Embedding(EmbeddingFill),
+    /// A file with an image.
+    Image(Box<ImageFill>),
     /// The rendered text of a template.
     Expression(ExpressionFill),
     /// A random draw from a seed.
@@ -205,6 +209,8 @@ pub struct ModelCalls<'a> {
     kept: Option<&'a Mutex<CallLine>>,
     /// The batch whose lead makes the call for this task, too.
     batch: Option<&'a Member>,
+    /// Where files are written.
+    output: Option<&'a Arc<OutputDirectory>>,
 }
 
 impl<'a> ModelCalls<'a> {
@@ -212,13 +218,19 @@ impl<'a> ModelCalls<'a> {
     /// waits.
     #[must_use]
     pub fn new(caller: Option<&'a Caller>, task: &Task) -> Self {
-        Self { caller, token: task.token, is_repeated: task.attempt > 1, kept: None, batch: None }
+        Self { caller, token: task.token, is_repeated: task.attempt > 1, kept: None, batch: None, output: None }
     }
 
     /// Keeps the calls in `kept`.
     #[must_use]
     pub fn keeping(self, kept: Option<&'a Mutex<CallLine>>) -> Self {
         Self { kept, ..self }
+    }
+
+    /// Writes files to `output`.
+    #[must_use]
+    pub fn writing_to(self, output: &'a Arc<OutputDirectory>) -> Self {
+        Self { output: Some(output), ..self }
     }
 
     /// Lets the lead of `batch` make the call.
@@ -315,6 +327,7 @@ impl Fill {
         let value = match self {
             Self::Llm(fill) => return fill.fill(context, calls).await,
             Self::Embedding(fill) => fill.fill(context, calls).await,
+            Self::Image(fill) => fill.fill(context, calls).await,
             Self::Expression(fill) => fill.fill(context),
             Self::Sampler(fill) => fill.fill(context),
             Self::Judge(fill) => fill.fill(context, calls).await,
@@ -331,6 +344,25 @@ impl Fill {
             fill.fill_batch(column, lead, calls).await;
         }
     }
+}
+
+/// Returns the further keys of a request for `context`. `templates` are the strings in `extra` that are templates, by
+/// JSON pointer.
+fn render_extra(
+    context: FillContext<'_>,
+    extra: &Map<String, Value>,
+    templates: &[(String, TemplateId)],
+) -> Result<Map<String, Value>, FillError> {
+    let mut extra = Value::Object(extra.clone());
+    for (pointer, template) in templates {
+        if let Some(text) = extra.pointer_mut(pointer) {
+            *text = Value::String(context.render(template)?);
+        }
+    }
+    Ok(match extra {
+        Value::Object(extra) => extra,
+        _ => Map::new(),
+    })
 }
 
 /// Returns the error of a task whose call failed.
