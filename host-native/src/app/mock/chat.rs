@@ -386,7 +386,7 @@ impl Settings {
         let mut functions = self.tools.iter().flatten().filter_map(|tool| tool.function.as_ref());
         match &self.tool_choice {
             Some(ToolChoice::Mode(mode)) if mode == "required" => {
-                Ok(if has_results { functions.last() } else { functions.next() })
+                Ok(if has_results { functions.next_back() } else { functions.next() })
             }
             Some(ToolChoice::Named { function: FunctionName { name } }) => {
                 let found = functions.find(|function| function.name == *name);
@@ -640,10 +640,13 @@ mod tests {
         assert_eq!(ask(&whole, "required").unwrap().choices[0].tool.as_deref(), Some("depth"));
         for (what, messages) in [
             ("no result", vec![answer(&[a.clone(), b.clone()]), result("a")]),
-            ("a message between", vec![answer(&[a.clone()]), json!({ "role": "user", "content": "?" }), result("a")]),
-            ("a result twice", vec![answer(&[a.clone()]), result("a"), result("a")]),
-            ("an unknown id", vec![answer(&[a.clone()]), result("c")]),
-            ("no id", vec![answer(&[a.clone()]), json!({ "role": "tool", "content": "x" })]),
+            (
+                "a message between",
+                vec![answer(std::slice::from_ref(&a)), json!({ "role": "user", "content": "?" }), result("a")],
+            ),
+            ("a result twice", vec![answer(std::slice::from_ref(&a)), result("a"), result("a")]),
+            ("an unknown id", vec![answer(std::slice::from_ref(&a)), result("c")]),
+            ("no id", vec![answer(std::slice::from_ref(&a)), json!({ "role": "tool", "content": "x" })]),
             ("equal ids", vec![answer(&[a.clone(), a.clone()]), result("a"), result("a")]),
             ("arguments", vec![answer(&[call("a", "[")]), result("a")]),
         ] {

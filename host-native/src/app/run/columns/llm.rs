@@ -238,7 +238,8 @@ impl LlmFill {
             }
             let ChatAnswer { text, reasoning, turn, .. } = answer;
             if let Some(turn) = turn {
-                let added = turns.add(&mut conversation, text, turn).await;
+                // On the heap: most conversations have no tools.
+                let added = Box::pin(turns.add(&mut conversation, text, turn)).await;
                 added.map_err(|why| (at, FillError::failed(FailureKind::MalformedAnswer, why)))?;
                 prompt_messages = conversation.messages.len();
                 continue;

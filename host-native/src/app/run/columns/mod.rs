@@ -327,7 +327,8 @@ impl Fill {
         let value = match self {
             Self::Llm(fill) => return fill.fill(context, calls).await,
             Self::Embedding(fill) => fill.fill(context, calls).await,
-            Self::Image(fill) => fill.fill(context, calls).await,
+            // On the heap: it is larger than those of other kinds.
+            Self::Image(fill) => Box::pin(fill.fill(context, calls)).await,
             Self::Expression(fill) => fill.fill(context),
             Self::Sampler(fill) => fill.fill(context),
             Self::Judge(fill) => fill.fill(context, calls).await,

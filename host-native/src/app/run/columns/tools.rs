@@ -13,7 +13,6 @@
 //! below is exceeded.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
 use jsonschema::Validator;
@@ -39,19 +38,13 @@ const MAX_CALLS: usize = 64;
 const MAX_BYTES: usize = 4 << 20;
 
 /// The tools of a column.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct ToolSet {
     tools: Arc<[OfferedTool]>,
     /// For each tool, the schema of its arguments.
     validators: Vec<Validator>,
     /// The most answers of the model, with the one that calls no tool.
     max_turns: u32,
-}
-
-impl fmt::Debug for ToolSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolSet").field("tools", &self.tools).field("max_turns", &self.max_turns).finish()
-    }
 }
 
 impl ToolSet {
@@ -85,7 +78,7 @@ impl ToolSet {
 
     /// Begins a conversation in which the tools are these commands.
     pub(super) fn turns<'a>(&'a self, commands: &'a [Command]) -> Turns<'a> {
-        Turns { tools: self, commands, turns: 0, bytes: 0, calls: 0, ids: HashSet::new() }
+        Turns { tools: self, commands, answers: 0, bytes: 0, calls: 0, ids: HashSet::new() }
     }
 
     fn names(&self) -> String {
@@ -100,7 +93,7 @@ pub(super) struct Turns<'a> {
     /// In the order of the tools.
     commands: &'a [Command],
     /// Answers with calls so far.
-    turns: u32,
+    answers: u32,
     /// Bytes of these answers and their results.
     bytes: usize,
     /// Calls so far.
@@ -120,8 +113,8 @@ impl Turns<'_> {
         text: String,
         mut turn: ToolTurn,
     ) -> Result<(), String> {
-        self.turns += 1;
-        if self.turns >= self.tools.max_turns {
+        self.answers += 1;
+        if self.answers >= self.tools.max_turns {
             let first = turn.calls.first().map_or("", |call| call.name.as_str());
             let last = self.tools.max_turns;
             return Err(format!("the model calls `{}` in the last of {last} answers (`max_turns`)", cut(first)));
@@ -153,9 +146,15 @@ impl Turns<'_> {
         self.calls += 1;
         let is_usable = !call.id.is_empty() && call.id.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_usable || !self.ids.insert(call.id.clone()) {
-            call.id = (self.calls..).map(own_id).find(|id| !self.ids.contains(id)).unwrap_or_default();
+            call.id = self.new_id();
             self.ids.insert(call.id.clone());
         }
+    }
+
+    /// Returns an id that no call has.
+    fn new_id(&self) -> String {
+        let numbers = self.calls..=self.calls + self.ids.len();
+        numbers.map(own_id).find(|id| !self.ids.contains(id)).unwrap_or_default()
     }
 
     fn count(&mut self, bytes: usize) -> Result<(), String> {
