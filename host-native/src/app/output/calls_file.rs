@@ -36,14 +36,14 @@ impl From<&Message> for CallMessage {
             role: message.role,
             content: message.content.clone(),
             media,
-            tool_calls: shown(message.turn.as_ref()),
+            tool_calls: shown_calls(message.turn.as_ref()),
             tool,
         }
     }
 }
 
 /// Returns the calls of a turn as they are kept.
-pub fn shown(turn: Option<&ToolTurn>) -> Vec<String> {
+pub fn shown_calls(turn: Option<&ToolTurn>) -> Vec<String> {
     turn.map_or_else(Vec::new, |turn| turn.calls.iter().map(ToolCall::shown).collect())
 }
 

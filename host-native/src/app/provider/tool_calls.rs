@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | tool | `tools`, type `function` | `tools`, type `function` | `tools`, with `input_schema` |
 //! | call | `tool_calls` of the message | an item `function_call` | a block `tool_use` |
-//! | result | a message with the role `tool` | an item `function_call_output` | a block `tool_result` of a user message |
+//! | result | a message with the role `tool` | an item `function_call_output` | a block `tool_result` of the user |
 //!
 //! An answer with calls is sent back in the form in which it came, since several APIs require the reasoning and the
 //! signatures in it. Another model than the one that gave it gets its text and its calls alone.

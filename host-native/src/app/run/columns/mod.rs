@@ -25,7 +25,7 @@ use tidegate_core::request::response::RejectionReason;
 use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
-use crate::app::output::{self, CallLine, CallMessage, OutputDirectory};
+use crate::app::output::{CallLine, CallMessage, OutputDirectory, shown_calls};
 use crate::app::provider::chat::Message;
 use crate::app::provider::command::Command;
 use crate::app::provider::completion::ChatAnswer;
@@ -249,7 +249,7 @@ impl<'a> ModelCalls<'a> {
         let usage = match answer {
             Ok(answer) => {
                 (line.answer, line.error) = (Some(answer.value.text.clone()), None);
-                line.tool_calls = output::shown(answer.value.turn.as_ref());
+                line.tool_calls = shown_calls(answer.value.turn.as_ref());
                 answer.usage
             }
             Err(error) => {
