@@ -116,6 +116,25 @@ fn an_image_that_cannot_be_downloaded_is_made_again_and_its_address_gets_no_key(
 }
 
 #[test]
+fn a_resumed_job_keeps_its_images_and_makes_those_that_are_missing() {
+    let (scratch, (code, output)) = run(|_| json!({ "b64_json": STANDARD.encode(PNG) }));
+    assert_eq!(code, 0, "{output}");
+    let first = scratch.rows("out")[0]["photo"].clone();
+    // As after a crash: a part of a file, a file that no row names, and a row that was not written.
+    let images = scratch.path("out/images/photo");
+    std::fs::write(images.join(".000001-00.png.tmp"), b"\x89PN").unwrap();
+    std::fs::write(images.join("000001-0000000000000000.png"), PNG).unwrap();
+    let more = std::fs::read_to_string(scratch.path("data.csv")).unwrap() + "1,fog at dawn\n";
+    scratch.write("data.csv", &more);
+    scratch.run(&["run", "pipeline.toml", "--out", "out", "--resume"]).assert(0, &["calls            1"]);
+    let rows = scratch.rows("out");
+    assert_eq!((rows.len(), &rows[0]["photo"]), (2, &first));
+    for row in &rows {
+        assert_eq!(std::fs::read(scratch.path("out").join(row["photo"].as_str().unwrap())).unwrap(), PNG);
+    }
+}
+
+#[test]
 fn a_replaced_output_has_none_of_the_earlier_images_and_other_files_are_kept() {
     let (scratch, (code, output)) = run(|_| json!({ "b64_json": STANDARD.encode(PNG) }));
     assert_eq!(code, 0, "{output}");

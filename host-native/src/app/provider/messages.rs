@@ -219,6 +219,7 @@ pub(super) fn read(body: &[u8], conversation: &Conversation) -> Result<CallOutpu
 mod tests {
     use tidegate_core::budget::Usage;
 
+    use super::super::tool_calls::{ToolCall, ToolResult, ToolTurn};
     use super::*;
 
     fn conversation(response_format: Option<Value>) -> Conversation {
@@ -279,6 +280,60 @@ mod tests {
             super::body("c", &conversation(Some(json!({ "type": "json_object" }))), &Map::new()).get("tools"),
             None
         );
+    }
+
+    /// Returns a conversation in which a model has called two tools, with this `response_format`.
+    fn with_tools(response_format: Option<Value>) -> Conversation {
+        let message = |id: &str, is_error| {
+            let result = ToolResult { call_id: id.to_string(), tool: "tide".to_string(), is_error };
+            Message { result: Some(result), ..Message::text(Role::User, "low") }
+        };
+        let call = |id: &str| ToolCall { id: id.to_string(), name: "tide".to_string(), arguments: "{}".to_string() };
+        let turn = ToolTurn { calls: vec![call("a"), call("b")], ..ToolTurn::default() };
+        let tool = |name: &str| OfferedTool {
+            name: name.to_string(),
+            description: String::new(),
+            parameters: json!({ "type": "object" }),
+        };
+        let mut conversation = conversation(response_format);
+        conversation.messages.push(Message { turn: Some(turn), ..Message::text(Role::Assistant, "I look.") });
+        conversation.messages.extend([message("a", false), message("b", true)]);
+        Conversation { tools: vec![tool("tide"), tool("grade")].into(), ..conversation }
+    }
+
+    #[test]
+    fn the_results_of_one_answer_are_in_one_message() {
+        let body = body("claude", &with_tools(None), &Map::new());
+        let call = |id: &str| json!({ "type": "tool_use", "id": id, "name": "tide", "input": {} });
+        let content = json!([{ "type": "text", "text": "I look." }, call("a"), call("b")]);
+        assert_eq!(body["messages"][3], json!({ "role": "assistant", "content": content }));
+        let content = json!([
+            { "type": "tool_result", "tool_use_id": "a", "content": "low" },
+            { "type": "tool_result", "tool_use_id": "b", "content": "low", "is_error": true },
+        ]);
+        assert_eq!(body["messages"][4], json!({ "role": "user", "content": content }));
+        assert_eq!(body["messages"].as_array().unwrap().len(), 5);
+        assert_eq!(body.get("tool_choice"), None);
+    }
+
+    #[test]
+    fn the_tool_for_the_answer_is_offered_beside_others_under_a_name_of_its_own() {
+        let conversation = with_tools(Some(format(&json!({ "type": "object" }))));
+        let body = body("claude", &conversation, &Map::new());
+        let names: Vec<&Value> = body["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+        assert_eq!(names, ["tide", "grade", "grade_"]);
+        assert_eq!(body["tool_choice"], json!({ "type": "any" }));
+        let chosen = json!({ "tool_choice": { "type": "tool", "name": "tide" } });
+        let body = super::body("claude", &conversation, chosen.as_object().unwrap());
+        assert_eq!(body["tool_choice"], chosen["tool_choice"]);
+        let used = |name: &str| {
+            let block = json!({ "type": "tool_use", "id": "t", "name": name, "input": { "score": 4 } });
+            let body = json!({ "content": [block], "stop_reason": "tool_use" }).to_string();
+            read(body.as_bytes(), &conversation).unwrap().value
+        };
+        assert_eq!((used("grade_").text.as_str(), used("grade_").turn), (r#"{"score":4}"#, None));
+        let turn = used("grade").turn.unwrap();
+        assert_eq!((turn.calls[0].name.as_str(), turn.calls[0].arguments.as_str()), ("grade", r#"{"score":4}"#));
     }
 
     fn answer(body: &str, format: Option<&Value>) -> Result<ChatAnswer, CallError> {
