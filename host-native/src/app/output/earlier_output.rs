@@ -1,16 +1,16 @@
 //! The output of earlier runs in a directory: a new run either resumes from it or removes it.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
 
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{
-    IMAGES, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_image_name, is_own_name,
-    is_row_file_name, is_temporary_name, read_lines, remove_temporary, rows_name, sync_directory, visit_names,
+    IMAGES, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_own_name, is_row_file_name,
+    is_temporary_name, read_lines, remove_temporary, rows_name, sync_directory, visit_names,
 };
+use super::images::{foreign_image, remove_images, remove_incomplete_images};
 use super::scan::ScanResult;
 use super::stored_output::read_manifest;
 use super::{DroppedLine, JobTotals, Manifest, OutputSpec, SURPLUS, write_dropped};
@@ -25,6 +25,7 @@ pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Sca
     }
     extend_last_row_group(rows, spec, &before)?;
     remove_temporary(root).map_err(io_error(root))?;
+    remove_incomplete_images(root).map_err(io_error(&root.join(IMAGES)))?;
     let path = root.join(SPENT);
     let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
     // A run that was killed may have spent more than its manifest says.
@@ -88,7 +89,7 @@ pub(super) fn remove(root: &Path, names: &[String]) -> Result<(), OutputError> {
         return Err(foreign(&name));
     }
     let images = root.join(IMAGES);
-    if let Some(found) = foreign_image(&images).map_err(io_error(&images))? {
+    if let Some(found) = foreign_image(root).map_err(io_error(&images))? {
         return Err(foreign(&found));
     }
     // The manifest stays until it is replaced, so after an interruption the directory still counts as written
@@ -101,25 +102,9 @@ pub(super) fn remove(root: &Path, names: &[String]) -> Result<(), OutputError> {
         sync_directory(&rows).map_err(io_error(&rows))?;
     }
     visit_names(&rows, remove).map_err(io_error(&rows))?;
-    if images.exists() {
-        fs::remove_dir_all(&images).map_err(io_error(&images))?;
-    }
+    remove_images(root).map_err(io_error(&images))?;
     for name in names.iter().filter(|name| is_temporary_name(name) || is_capacity_name(name) || *name == SPENT) {
         fs::remove_file(root.join(name)).map_err(io_error(root))?;
     }
     Ok(())
-}
-
-/// Returns a file in the directory of images that is none.
-fn foreign_image(images: &Path) -> io::Result<Option<String>> {
-    let mut found = None;
-    visit_names(images, |column| {
-        visit_names(&images.join(column), |name| {
-            if !is_image_name(name) {
-                found = Some(format!("{IMAGES}/{column}/{name}"));
-            }
-            Ok(())
-        })
-    })?;
-    Ok(found)
 }
