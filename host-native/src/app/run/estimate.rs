@@ -13,7 +13,7 @@
 //! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the mean
 //! over the sample is used for all rows. A condition that depends only on known values is evaluated; any other is
 //! assumed to hold. Neither retries, nor calls after those of tools, nor the tokens of images and recordings are
-//! counted. So the estimate is close where prompts depend on the dataset, and an upper bound where conditions depend on
+//! counted; those of an image that is made are `answer_tokens`. So the estimate is close where prompts depend on the dataset, and an upper bound where conditions depend on
 //! answers.
 
 use serde_json::{Map, Value};
@@ -24,7 +24,6 @@ use crate::app::config::pipeline::OutputForm;
 use crate::app::data::{DatasetError, Row};
 use crate::app::provider::image::ImageRequest;
 use crate::app::run::columns::embedding::EmbeddingFill;
-use crate::app::run::columns::image::ImageFill;
 use crate::app::run::columns::llm::LlmFill;
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::validation::ValidationFill;
@@ -290,7 +289,7 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
         }
         Fill::Image(fill) => {
             let request = fill.request(context);
-            let usage = ImageFill::estimate(request.as_ref().unwrap_or(&ImageRequest::default()));
+            let usage = fill.estimate(request.as_ref().unwrap_or(&ImageRequest::default()));
             let error = request.err().map(|why| why.to_string());
             Placeholder { value: placeholder_text(1), call: Some(usage), error }
         }

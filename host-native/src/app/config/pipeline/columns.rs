@@ -157,7 +157,7 @@ impl KindName {
                 "schema_retries",
             ],
             Self::Embedding => &["model", "input", "dimensions", "batch_size"],
-            Self::Image => &["model", "prompt", "size", "extra"],
+            Self::Image => &["model", "prompt", "size", "extra", "answer_tokens"],
             Self::Expression => &["template", "output"],
             Self::Sampler => &["sampler"],
             Self::Judge => &["model", "input", "inputs", "output"],

@@ -196,6 +196,8 @@ pub struct ImageCall {
     pub prompt: Spanned<String>,
     /// The template of the size. `None` uses the model's default.
     pub size: Option<Spanned<String>>,
+    /// The estimated number of output tokens.
+    pub answer_tokens: Option<u32>,
     /// Further keys of the request body. Strings in it are templates.
     pub extra: Spanned<Map<String, Value>>,
 }
@@ -286,6 +288,7 @@ pub(super) fn check(
             model: column.model(raw.model, Domain::Image)?,
             prompt: column.required("prompt", "a template", raw.prompt)?,
             size: raw.size.map(WithSpan::spanned),
+            answer_tokens: raw.answer_tokens,
             extra: column.extra(raw.extra, &RESERVED_FOR_IMAGES)?,
         }),
         KindName::Expression => ColumnKind::Expression(Expression {
@@ -388,7 +391,7 @@ impl Column<'_, '_> {
                     .expected(format!("no `{key}`, or a model with another `api`")));
             }
         }
-        let tools = self.tools(&raw)?;
+        let tools = self.tools(&raw, [model].iter().chain(&fallbacks))?;
         Ok(LlmCall {
             model,
             tools,
@@ -417,8 +420,8 @@ impl Column<'_, '_> {
         Ok(LlmCall { instruction: Some(criteria.instruction()), ..self.llm(raw, directory)? })
     }
 
-    /// Returns the places of the tools.
-    fn tools(&self, raw: &RawColumn) -> Result<Vec<usize>, FileError> {
+    /// Returns the places of the tools that the models of a column may call.
+    fn tools<'m>(&self, raw: &RawColumn, models: impl IntoIterator<Item = &'m usize>) -> Result<Vec<usize>, FileError> {
         let Some(names) = &raw.tools else {
             return match &raw.max_turns {
                 Some(turns) => Err(self
@@ -437,6 +440,13 @@ impl Column<'_, '_> {
         if let Some(extra) = raw.extra.as_ref().filter(|extra| extra.get().0.contains_key("tools")) {
             let message = "`extra` in [[columns]] has `tools` beside the key `tools` of the column";
             return Err(self.file.error(extra.span(), message).expected("one of them"));
+        }
+        let mut models = models.into_iter().filter_map(|model| self.models.get(*model));
+        if let Some(model) = models.find(|model| model.extras.body.contains_key("tool_choice")) {
+            let message =
+                format!("`extra_body` of the model `{}` has `tool_choice`, which all its requests have", model.name);
+            let expected = "`extra = { tool_choice = ... }` in [[columns]], which only the first request has";
+            return Err(self.file.error(names.span(), message).expected(expected));
         }
         let mut found = Vec::new();
         for name in names.get() {

@@ -272,7 +272,8 @@ pub(super) struct RawColumn {
     /// llm, score: the most answers of the model to one conversation, of which the last must call no tool. Default: 8
     #[schemars(range(min = 2, max = 100))]
     pub(super) max_turns: Option<WithSpan<u32>>,
-    /// llm, score: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256
+    /// llm, score, image: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256;
+    /// for an image 0
     pub(super) answer_tokens: Option<u32>,
     /// The type that the text is parsed as. Default: text; json for judge, and with a schema
     pub(super) output: Option<WithSpan<OutputForm>>,

@@ -424,6 +424,11 @@ fn tools_must_be_declared_and_have_names_and_parameters_that_apis_accept() {
     ] {
         assert_rejected(&file(TOOL, line), parts);
     }
+    let forced = CHAT.replace("[[models]]\n", "[[models]]\nextra_body = { tool_choice = \"required\" }\n");
+    let forced = |line: &str| format!("{HEAD}{forced}{TOOL}{COLUMN}{line}\n");
+    let parts = ["`extra_body` of the model `m` has `tool_choice`", "`extra = { tool_choice = ... }`"];
+    assert_rejected(&forced("tools = [\"tide\"]"), &parts);
+    assert!(PipelineFile::parse(SourceText::new("p.toml", forced("")), Path::new("")).is_ok());
     assert_rejected(&file("", "tools = [\"tide\"]"), &["there is no tool `tide`", "a [[tools]] table with this name"]);
     for (from, to, parts) in [
         (
@@ -454,7 +459,10 @@ fn an_image_needs_a_model_of_its_domain_and_has_keys_of_its_own() {
         "[[models]]\nname = \"i\"\nprovider = \"p\"\nbase_url = \"http://h\"\nmax_parallel = 1\ndomain = \"image\"\n";
     const IMAGE: &str = "[[columns]]\nname = \"a\"\nkind = \"image\"\nmodel = \"i\"\nprompt = \"x\"\n";
     let file = |line: &str| format!("{HEAD}{CHAT}{PAINTER}{IMAGE}{line}\n");
-    assert!(PipelineFile::parse(SourceText::new("p.toml", file("size = \"1x1\"")), Path::new("")).is_ok());
+    assert!(
+        PipelineFile::parse(SourceText::new("p.toml", file("size = \"1x1\"\nanswer_tokens = 900")), Path::new(""))
+            .is_ok()
+    );
     assert_rejected(&file("").replace("model = \"i\"", "model = \"m\""), &["has the domain `chat`", "one of: i"]);
     assert_rejected(&file("").replace("prompt = \"x\"\n", ""), &["has no `prompt`"]);
     assert_rejected(&file("temperature = 1"), &["`temperature` is given for a column of kind `image`", "size, extra"]);

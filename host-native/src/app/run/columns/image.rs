@@ -21,6 +21,8 @@ pub struct ImageFill {
     pub prompt: TemplateId,
     /// The size; `None` for the default of the model.
     pub size: Option<TemplateId>,
+    /// The estimated tokens of an answer, if the file sets it.
+    pub answer_tokens: Option<u32>,
     /// Additional fields of the request body.
     pub extra: Map<String, Value>,
     /// The strings in `extra` that are templates, by JSON pointer.
@@ -37,10 +39,10 @@ impl ImageFill {
         })
     }
 
-    /// Returns the estimated tokens of a call. Those of the image are not known.
+    /// Returns the estimated tokens of a call: the likely number for the prompt, and `answer_tokens` for the image.
     #[must_use]
-    pub fn estimate(request: &ImageRequest) -> Usage {
-        Usage::tokens(tokens::likely(&request.prompt), 0)
+    pub fn estimate(&self, request: &ImageRequest) -> Usage {
+        Usage::tokens(tokens::likely(&request.prompt), self.answer_tokens.unwrap_or(0))
     }
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
@@ -49,7 +51,7 @@ impl ImageFill {
         };
         let request = self.request(context)?;
         let generate = || client.generate(request.clone());
-        let image = calls.call(context.column, Self::estimate(&request), generate).await?;
+        let image = calls.call(context.column, self.estimate(&request), generate).await?;
         let (output, column, row) = (Arc::clone(output), context.column.to_string(), context.row);
         let written = tokio::task::spawn_blocking(move || output.write_image(&column, row, &image)).await;
         let written = written.map_err(|error| FillError::Fatal(FatalError(error.to_string())))?;

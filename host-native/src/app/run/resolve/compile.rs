@@ -156,6 +156,7 @@ impl Compiler<'_> {
                 model: call.model,
                 prompt: self.template("prompt", &call.prompt),
                 size: call.size.as_ref().map(|size| self.template("size", size)),
+                answer_tokens: call.answer_tokens,
                 extra: call.extra.get_ref().clone(),
                 extra_templates: self.extra_templates(&call.extra),
             })),
