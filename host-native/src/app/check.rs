@@ -205,6 +205,7 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
         CallError::Server { .. }
         | CallError::ServerTimeout { .. }
         | CallError::Broken { .. }
+        | CallError::NotDownloaded { .. }
         | CallError::CommandBusy { .. } => remedy(UnavailableCause::Outage).to_string(),
         CallError::Rejected { rejection: RejectionReason::Forbidden, .. } => {
             "check the permissions of the key".to_string()
@@ -219,7 +220,7 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
         CallError::Unreadable { .. } | CallError::Malformed { .. } => {
             "check that `base_url` is the address of an OpenAI-compatible API".to_string()
         }
-        CallError::Command { .. } => "check `command`".to_string(),
+        CallError::Command { .. } | CallError::CommandNotStarted { .. } => "check `command`".to_string(),
     }
 }
 

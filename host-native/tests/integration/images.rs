@@ -46,13 +46,15 @@ async fn a_row_names_the_file_of_its_image_whether_the_answer_has_it_or_its_addr
         let key = Some(MockKey("sk-secret".to_string()));
         let mock = MockServer::serve(MockConfig { models, key, ..MockConfig::default() }, ([127, 0, 0, 1], 0).into());
         let mock = mock.await.unwrap();
-        let keys =
-            format!("size = \"1024x1024\"\nextra = {{ response_format = \"{format}\", user = \"row {{{{ row }}}}\" }}");
+        let keys = format!(
+            "size = \"1024x1024\"\nanswer_tokens = 1000\nextra = {{ response_format = \"{format}\", user = \"row {{{{ row }}}}\" }}"
+        );
         let text = pipeline(&mock.base_url(), &keys);
         let run = tokio::task::spawn_blocking(move || {
             let ended = scratch.run_pipeline(&text);
             scratch.run(&["check", "pipeline.toml"]).assert(0, &["acme/painter/image", "reached"]);
-            scratch.run(&["pipeline.toml", "--dry-run"]).assert(0, &["photo"]);
+            let note = "The cost of the images that `photo` makes is only as exact as its `answer_tokens`.";
+            scratch.run(&["pipeline.toml", "--dry-run"]).assert(0, &["photo", " 3000\n", note]);
             (ended, scratch)
         });
         let (ended, scratch) = run.await.unwrap();
@@ -86,6 +88,10 @@ fn what_is_no_image_drops_its_row_and_an_address_elsewhere_is_not_read() {
             "its address is neither one with https nor that of the provider",
         ),
         (json!({ "url": "file:///etc/passwd" }), "its address is neither one with https nor that of the provider"),
+        (
+            json!({ "url": "https://10.0.0.7/a.png" }),
+            "its address is in a private network, and not that of the provider",
+        ),
         (json!({}), "it has neither `b64_json` nor `url`"),
     ] {
         let (scratch, (code, output)) = run(move |_| image.clone());
@@ -102,7 +108,7 @@ fn an_image_that_cannot_be_downloaded_is_made_again_and_its_address_gets_no_key(
     let keys = Arc::clone(&seen);
     let respond = |headers: HeaderMap| async move {
         let url = format!("http://{}/gone.png", headers["host"].to_str().unwrap());
-        Json(json!({ "data": [{ "url": url }] }))
+        Json(json!({ "data": [{ "url": url }], "usage": { "input_tokens": 5, "output_tokens": 9 } }))
     };
     let gone = get(move |headers: HeaderMap| async move {
         let mut keys = keys.lock().unwrap();
@@ -113,6 +119,8 @@ fn an_image_that_cannot_be_downloaded_is_made_again_and_its_address_gets_no_key(
     let ended = scratch.run_pipeline(&pipeline(&(serve(router) + "/v1"), ""));
     ended.assert(0, &["rows out         1", "calls            2"]);
     assert_eq!(*seen.lock().unwrap(), [None, None], "no address gets the key");
+    let used = &scratch.manifest("out")["totals"]["models"]["acme/painter/image"];
+    assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(10), &json!(18)), "both images are paid for");
 }
 
 #[test]
@@ -122,11 +130,13 @@ fn a_resumed_job_keeps_its_images_and_makes_those_that_are_missing() {
     let first = scratch.rows("out")[0]["photo"].clone();
     // As after a crash: a part of a file, a file that no row names, and a row that was not written.
     let images = scratch.path("out/images/photo");
-    std::fs::write(images.join(".000001-00.png.tmp"), b"\x89PN").unwrap();
+    let incomplete = images.join(".000001-0000000000000000.png.tmp");
+    std::fs::write(&incomplete, b"\x89PN").unwrap();
     std::fs::write(images.join("000001-0000000000000000.png"), PNG).unwrap();
     let more = std::fs::read_to_string(scratch.path("data.csv")).unwrap() + "1,fog at dawn\n";
     scratch.write("data.csv", &more);
     scratch.run(&["run", "pipeline.toml", "--out", "out", "--resume"]).assert(0, &["calls            1"]);
+    assert!(!incomplete.exists());
     let rows = scratch.rows("out");
     assert_eq!((rows.len(), &rows[0]["photo"]), (2, &first));
     for row in &rows {
@@ -146,4 +156,23 @@ fn a_replaced_output_has_none_of_the_earlier_images_and_other_files_are_kept() {
     std::fs::write(path.with_file_name("000009-0000000000000000.png"), PNG).unwrap();
     scratch.run(&overwrite).assert(0, &[]);
     assert!(path.exists() && !path.with_file_name("000009-0000000000000000.png").exists());
+}
+
+#[test]
+fn an_image_that_cannot_be_written_stops_the_run_and_its_row_is_made_later() {
+    let (scratch, (code, output)) = run(|_| json!({ "b64_json": STANDARD.encode(PNG) }));
+    assert_eq!(code, 0, "{output}");
+    let more = std::fs::read_to_string(scratch.path("data.csv")).unwrap() + "1,fog at dawn\n";
+    scratch.write("data.csv", &more);
+    // No directory can have the name of a file.
+    let images = scratch.path("out/images");
+    std::fs::rename(&images, scratch.path("kept")).unwrap();
+    std::fs::write(&images, "").unwrap();
+    let resume = ["run", "pipeline.toml", "--out", "out", "--resume"];
+    scratch.run(&resume).assert(5, &["cannot write to out/images/photo: "]);
+    assert_eq!(scratch.rows("out").len(), 1);
+    std::fs::remove_file(&images).unwrap();
+    std::fs::rename(scratch.path("kept"), &images).unwrap();
+    scratch.run(&resume).assert(0, &["calls            1"]);
+    assert_eq!(scratch.rows("out").len(), 2);
 }

@@ -197,11 +197,11 @@ fn a_model_that_calls_tools_for_ever_or_too_many_drops_its_row_and_another_model
     scratch.run_pipeline(&text).assert(0, &["rows out         1"]);
     assert_eq!(scratch.rows("out")[0]["title"], "done");
 
-    let many = calls(&vec![call("a", "echo", "{}"); 65]);
+    let many = calls(&vec![call("a", "echo", "{}"); 17]);
     let (server, _) = chat(move |_| many.clone());
     std::fs::remove_dir_all(scratch.path("out")).unwrap();
     let text = pipeline(&server, "", ECHO, "tools = [\"echo\"]");
-    scratch.run_pipeline(&text).assert(4, &["the answer has 65 calls of tools; expected at most 64"]);
+    scratch.run_pipeline(&text).assert(4, &["the answer has 17 calls of tools; expected at most 16"]);
 
     let mut long = calls(&[call("a", "echo", "{\"text\":\"again\"}")]);
     long["content"] = "x".repeat(5 << 20).into();

@@ -8,7 +8,7 @@ use super::OutputDirectory;
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{calls_name, read_lines, write_atomically, write_lines};
 use crate::app::provider::chat::{Message, Role};
-use crate::app::provider::tool_calls::{ToolCall, ToolTurn};
+use crate::app::provider::tool_calls::{MAX_CALLS, ToolCall, ToolTurn};
 
 /// A message of a call, without the content of its images and recordings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,9 +42,9 @@ impl From<&Message> for CallMessage {
     }
 }
 
-/// Returns the calls of a turn as they are kept.
+/// Returns the calls of a turn as they are kept: not more than a conversation goes on with.
 pub fn shown_calls(turn: Option<&ToolTurn>) -> Vec<String> {
-    turn.map_or_else(Vec::new, |turn| turn.calls.iter().map(ToolCall::shown).collect())
+    turn.map_or_else(Vec::new, |turn| turn.calls.iter().take(MAX_CALLS).map(ToolCall::shown).collect())
 }
 
 /// A line of the file: the calls for one cell.
@@ -98,5 +98,19 @@ impl OutputDirectory {
         let cell = |line: CallLine| ((line.row, line.column.clone()), line);
         let lines: BTreeMap<_, _> = before.into_iter().chain(lines).map(cell).collect();
         write_atomically(&path, |file| write_lines(lines.values(), file)).map_err(io_error(&path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_are_kept_are_bounded_in_number_and_length() {
+        let call = ToolCall { id: String::new(), name: "x".repeat(1 << 20), arguments: "y".repeat(1 << 20) };
+        let turn = ToolTurn { calls: vec![call; 100], ..ToolTurn::default() };
+        let kept = shown_calls(Some(&turn));
+        assert_eq!(kept.len(), MAX_CALLS);
+        assert!(kept.iter().all(|call| call.len() < 66_000));
     }
 }

@@ -7,6 +7,7 @@
 //! | code 75 (`EX_TEMPFAIL`) | temporary failure | yes, a bounded number of times |
 //! | a code by which the text is invalid, if it checks one | success: what it writes are the errors in the text | |
 //! | any other code, or a signal | failure | no |
+//! | cannot be started | failure | yes, a bounded number of times |
 //! | not within the timeout | timeout | yes, a bounded number of times |
 //!
 //! A call that is cancelled, by a timeout or because the run stops, kills the command and its whole process
@@ -14,6 +15,7 @@
 
 use std::ffi::OsString;
 use std::fs::Metadata;
+use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
@@ -98,7 +100,7 @@ impl Command {
     }
 
     async fn attempt(&self, input: &[u8], max_bytes: usize) -> Result<Exited, CallError> {
-        let failed = |detail: String| CallError::Command { detail };
+        let not_started = |error: io::Error| CallError::CommandNotStarted { detail: error.to_string() };
         let mut command = tokio::process::Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if !self.directory.as_os_str().is_empty() {
@@ -110,7 +112,7 @@ impl Command {
         command.kill_on_drop(true);
         #[cfg(unix)]
         command.process_group(0);
-        let child = command.spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
+        let child = command.spawn().map_err(not_started)?;
         let mut group = ProcessGroup(child);
         let (stdin, stdout, stderr) = (group.0.stdin.take(), group.0.stdout.take(), group.0.stderr.take());
         let write = async move {
@@ -121,7 +123,7 @@ impl Command {
         };
         let read = read_all(stdout, max_bytes);
         let ((), stdout, stderr) = tokio::join!(write, read, read_all(stderr, MAX_STDERR_BYTES));
-        let status = group.0.wait().await.map_err(|error| failed(format!("it cannot be waited for: {error}")))?;
+        let status = group.0.wait().await.map_err(not_started)?;
         Ok(Exited { status, stdout, stderr })
     }
 }
@@ -217,13 +219,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exit_code_75_is_a_temporary_failure_and_any_other_is_final() {
+    async fn exit_code_75_is_a_temporary_failure_any_other_is_final_and_a_start_may_be_tried_again() {
         let error = shell("echo later >&2; exit 75").run(b"").await.unwrap_err();
         assert_eq!(error, CallError::CommandBusy { detail: "exit status: 75: later".to_string() });
         let error = shell("echo 'no\nsuch grade' >&2; exit 3").run(b"").await.unwrap_err();
         assert_eq!(error.to_string(), "the command failed (exit status: 3: no such grade)");
         let missing = Command { program: PathBuf::from("/nowhere/judge"), ..shell("") };
-        assert!(matches!(missing.run(b"").await, Err(CallError::Command { .. })));
+        assert!(matches!(missing.run(b"").await, Err(CallError::CommandNotStarted { .. })));
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::time::Duration;
 
+use super::address::{ip_address, is_loopback, is_private};
 use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
 use super::http::{HttpClient, HttpEndpoint, RequestExtras};
@@ -103,20 +104,33 @@ impl ImageClient {
         Ok(CallOutput { value: GeneratedImage { bytes, extension }, usage })
     }
 
-    /// Reads the image at the address that an answer has. It says nothing about the provider if that fails.
+    /// Reads the image at the address that an answer has.
     async fn download(&self, url: Url, usage: Option<Usage>) -> Result<Vec<u8>, CallError> {
-        if url.scheme() != "https" && url.origin() != self.base_url.origin() {
-            let detail = "its address is neither one with https nor that of the provider".to_string();
-            return Err(CallError::Malformed { what: WHAT, detail, usage });
-        }
-        let broken = |why: &str| CallError::Broken { detail: format!("its image cannot be read: {why}") };
+        check_address(&url, &self.base_url).map_err(|detail| CallError::Malformed {
+            what: WHAT,
+            detail: detail.to_string(),
+            usage,
+        })?;
+        let failed = |detail: String| CallError::NotDownloaded { detail, usage };
         let (authorities, timeout) = (self.authorities.clone(), self.timeout);
         let client = HttpClient::new(HttpEndpoint { url, api_key: None, timeout, authorities });
-        let client = client.map_err(|why| broken(&why))?;
+        let client = client.map_err(failed)?;
         // Rate limits that the answer states are not those of the model.
         let (file, _) = with_rate_feedback(client.get_up_to(MAX_IMAGE_BYTES)).await;
-        file.map_err(|error| broken(&error.to_string()))
+        file.map_err(|error| failed(error.to_string()))
     }
+}
+
+/// Checks the address that an answer has. It must not lead to servers that only this machine can reach.
+fn check_address(url: &Url, base_url: &Url) -> Result<(), &'static str> {
+    if url.scheme() != "https" && url.origin() != base_url.origin() {
+        return Err("its address is neither one with https nor that of the provider");
+    }
+    let is_inside = |host: &str| is_loopback(host) || ip_address(host).is_some_and(is_private);
+    if url.host_str() != base_url.host_str() && url.host_str().is_some_and(is_inside) {
+        return Err("its address is in a private network, and not that of the provider");
+    }
+    Ok(())
 }
 
 /// Where an image is.
@@ -163,6 +177,23 @@ fn source(image: Option<Image>) -> Result<Source, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_in_a_private_network_is_read_only_from_the_host_of_the_provider() {
+        let is_read =
+            |url: &str, base_url: &str| check_address(&url.parse().unwrap(), &base_url.parse().unwrap()).is_ok();
+        let public = "https://api.test/v1";
+        for url in ["https://cdn.test/a.png", "https://api.test/a.png", "https://9.9.9.9/a.png"] {
+            assert!(is_read(url, public), "{url}");
+        }
+        for host in ["127.0.0.1", "localhost", "10.0.0.7", "169.254.169.254", "[::1]", "[fd00::1]", "[::ffff:10.0.0.7]"]
+        {
+            let url = format!("https://{host}/a.png");
+            assert!(!is_read(&url, public), "{url}");
+            assert!(is_read(&url, &format!("https://{host}:8443/v1")), "{url}");
+        }
+        assert!(!is_read("http://api.test/a.png", public) && !is_read("ftp://api.test/a.png", public));
+    }
 
     #[test]
     fn an_answer_has_its_image_as_base64_or_at_an_address() {

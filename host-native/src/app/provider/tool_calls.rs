@@ -15,10 +15,14 @@ use std::collections::VecDeque;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use super::answer::excerpt;
 use super::chat::{ChatApi, Conversation, Message};
 
 /// The longest arguments of a call in bytes. Longer ones are not given to a tool.
 pub const MAX_ARGUMENT_BYTES: usize = 64 << 10;
+
+/// The most calls in one answer. Models make a few at once.
+pub const MAX_CALLS: usize = 16;
 
 /// The arguments of a call that has none, and of one whose arguments are not sent back.
 pub const NO_ARGUMENTS: &str = "{}";
@@ -79,11 +83,11 @@ impl ToolCall {
         Self { id: text(id), name: text(name), arguments }
     }
 
-    /// Returns the name and the arguments in one text, without the end of long ones.
+    /// Returns the name and the arguments in one text, without the ends of long ones.
     #[must_use]
     pub fn shown(&self) -> String {
         let arguments: String = self.arguments.chars().take(MAX_ARGUMENT_BYTES).collect();
-        format!("{} {arguments}", self.name)
+        format!("{} {arguments}", excerpt(&self.name))
     }
 
     /// Returns the arguments as an object; an empty one if they are no object.
@@ -180,6 +184,11 @@ pub(super) fn chat_tools<S: Serializer>(tools: &[OfferedTool], serializer: S) ->
     tools.iter().map(tool).collect::<Vec<_>>().serialize(serializer)
 }
 
+/// Returns whether an answer has text beside its calls. Some APIs reject text of whitespace.
+fn has_text(message: &Message) -> bool {
+    !message.content.trim().is_empty()
+}
+
 /// Returns the calls in the first choice of a chat completion.
 pub(super) fn chat_turn(body: &[u8]) -> Option<ToolTurn> {
     let mut completion: Value = serde_json::from_slice(body).ok()?;
@@ -214,7 +223,7 @@ pub(super) fn chat_message(message: &Message) -> Option<Value> {
             json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
         };
         let calls: Vec<Value> = turn.calls.iter().map(call).collect();
-        let content = if message.content.is_empty() { Value::Null } else { message.content.clone().into() };
+        let content = if has_text(message) { message.content.clone().into() } else { Value::Null };
         json!({ "role": "assistant", "content": content, "tool_calls": calls })
     }))
 }
@@ -240,7 +249,7 @@ pub(super) fn responses_turn(output: &[Value]) -> Option<ToolTurn> {
             Some("message") => {
                 let parts = item["content"].as_array().into_iter().flatten();
                 let text: String = parts.filter_map(|part| part["text"].as_str()).collect();
-                if !text.is_empty() {
+                if !text.trim().is_empty() {
                     items.push(json!({ "role": "assistant", "content": text }));
                 }
             }
@@ -265,7 +274,7 @@ pub(super) fn responses_items(message: &Message) -> Option<Vec<Value>> {
     if let Some(Value::Array(items)) = turn.updated(ChatApi::Responses, fields) {
         return Some(items);
     }
-    let text = (!message.content.is_empty()).then(|| json!({ "role": "assistant", "content": message.content }));
+    let text = has_text(message).then(|| json!({ "role": "assistant", "content": message.content }));
     let call = |ToolCall { id, name, arguments }: &ToolCall| json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments });
     Some(text.into_iter().chain(turn.calls.iter().map(call)).collect())
 }
@@ -282,9 +291,9 @@ pub(super) fn messages_turn(blocks: &[Value]) -> Option<ToolTurn> {
     let is_call = |block: &&Value| block["type"] == "tool_use";
     let call = |block: &Value| ToolCall::of(&block["id"], &block["name"], &block["input"]);
     let calls = blocks.iter().filter(is_call).map(call).collect();
-    // The API rejects a text block without text.
+    // The API rejects a text block that is empty or has only whitespace.
     let is_kept =
-        |block: &&Value| block["type"] != "text" || block["text"].as_str().is_some_and(|text| !text.is_empty());
+        |block: &&Value| block["type"] != "text" || block["text"].as_str().is_some_and(|text| !text.trim().is_empty());
     ToolTurn::of(calls, blocks.iter().filter(is_kept).cloned().collect())
 }
 
@@ -297,7 +306,7 @@ pub(super) fn messages_answer(message: &Message) -> Option<Value> {
         table.insert("input".to_string(), call.object());
     };
     let content = turn.updated(ChatApi::Anthropic, fields).unwrap_or_else(|| {
-        let text = (!message.content.is_empty()).then(|| json!({ "type": "text", "text": message.content }));
+        let text = has_text(message).then(|| json!({ "type": "text", "text": message.content }));
         let call =
             |call: &ToolCall| json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": call.object() });
         text.into_iter().chain(turn.calls.iter().map(call)).collect()
@@ -331,7 +340,7 @@ mod tests {
 
     fn answer(turn: ToolTurn, api: ChatApi) -> Message {
         let turn = ToolTurn { answered_by: (api, "m".to_string()), ..turn };
-        Message { turn: Some(turn), ..Message::text(Role::Assistant, "") }
+        Message { turn: Some(turn), ..Message::text(Role::Assistant, "\n\n") }
     }
 
     #[test]
@@ -369,6 +378,7 @@ mod tests {
             json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e" }),
             json!({ "type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": null }),
             json!({ "type": "message", "id": "msg_1", "content": [{ "type": "output_text", "text": "Let me see." }] }),
+            json!({ "type": "message", "id": "msg_2", "content": [{ "type": "output_text", "text": " \n" }] }),
             json!({ "type": "function_call", "id": "fc_1", "call_id": "c1", "name": "lookup", "arguments": "{}" }),
         ];
         let turn = responses_turn(&output).unwrap();
@@ -391,7 +401,7 @@ mod tests {
     fn a_message_with_calls_is_sent_back_with_its_thinking() {
         let blocks = [
             json!({ "type": "thinking", "thinking": "See.", "signature": "s" }),
-            json!({ "type": "text", "text": "" }),
+            json!({ "type": "text", "text": " \n" }),
             json!({ "type": "tool_use", "id": "t1", "name": "lookup", "input": { "a": 1 } }),
         ];
         let turn = messages_turn(&blocks).unwrap();
@@ -445,6 +455,8 @@ mod tests {
                 { "role": "tool", "tool_call_id": "call00002", "content": "high" },
             ])
         );
+        let sent = messages_answer(&other.messages[1]).unwrap();
+        assert_eq!(sent["content"].as_array().map(Vec::len), Some(2), "{sent}");
         let items = other.messages.iter().filter_map(responses_items).flatten();
         let kinds: Vec<Value> = items.map(|item| item["type"].clone()).collect();
         assert_eq!(

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
-use tidegate_core::pipeline::{FailureKind, FatalError};
+use tidegate_core::pipeline::{FatalError, TaskOutcome};
 
-use super::{FillContext, FillError, ModelCalls, render_extra};
+use super::{CalledModel, FillContext, FillError, ModelCalls, render_extra};
 use crate::app::provider::Client;
 use crate::app::provider::image::ImageRequest;
 use crate::app::template::TemplateId;
@@ -46,7 +46,9 @@ impl ImageFill {
     }
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
-        let (Some(Client::Image(client)), Some(output)) = (calls.client(), calls.output) else {
+        let (Some(CalledModel { client: Client::Image(client), provider, .. }), Some(output)) =
+            (calls.model(), calls.output)
+        else {
             return Err(FillError::no_client(context.column));
         };
         let request = self.request(context)?;
@@ -55,6 +57,11 @@ impl ImageFill {
         let (output, column, row) = (Arc::clone(output), context.column.to_string(), context.row);
         let written = tokio::task::spawn_blocking(move || output.write_image(&column, row, &image)).await;
         let written = written.map_err(|error| FillError::Fatal(FatalError(error.to_string())))?;
-        written.map(Value::from).map_err(|error| FillError::failed(FailureKind::Other, error.to_string()))
+        written.map(Value::from).map_err(|error| {
+            // As for a row group that cannot be written: the row is not dropped, and no other image is paid for.
+            let why = error.to_string();
+            provider.stop_unwritable(why.clone());
+            FillError::Outcome(TaskOutcome::Unavailable, why)
+        })
     }
 }

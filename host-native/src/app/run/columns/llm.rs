@@ -214,7 +214,7 @@ impl LlmFill {
             conversation.messages[index].media.push(media);
         }
         let mut prompt_messages = conversation.messages.len();
-        let mut turns = self.tools.turns(calls.tools());
+        let mut turns = self.tools.turns(calls);
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
             let attempt = |at: usize| {
@@ -240,7 +240,7 @@ impl LlmFill {
             if let Some(turn) = turn {
                 // On the heap: most conversations have no tools.
                 let added = Box::pin(turns.add(&mut conversation, text, turn)).await;
-                added.map_err(|why| (at, FillError::failed(FailureKind::MalformedAnswer, why)))?;
+                added.map_err(|error| (at, error))?;
                 prompt_messages = conversation.messages.len();
                 continue;
             }

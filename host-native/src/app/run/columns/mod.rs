@@ -16,6 +16,7 @@ pub mod validation;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
@@ -211,6 +212,8 @@ pub struct ModelCalls<'a> {
     batch: Option<&'a Member>,
     /// Where files are written.
     output: Option<&'a Arc<OutputDirectory>>,
+    /// Set once the run makes no further calls.
+    is_stopping: Option<&'a AtomicBool>,
 }
 
 impl<'a> ModelCalls<'a> {
@@ -218,7 +221,8 @@ impl<'a> ModelCalls<'a> {
     /// waits.
     #[must_use]
     pub fn new(caller: Option<&'a Caller>, task: &Task) -> Self {
-        Self { caller, token: task.token, is_repeated: task.attempt > 1, kept: None, batch: None, output: None }
+        let is_repeated = task.attempt > 1;
+        Self { caller, token: task.token, is_repeated, kept: None, batch: None, output: None, is_stopping: None }
     }
 
     /// Keeps the calls in `kept`.
@@ -231,6 +235,12 @@ impl<'a> ModelCalls<'a> {
     #[must_use]
     pub fn writing_to(self, output: &'a Arc<OutputDirectory>) -> Self {
         Self { output: Some(output), ..self }
+    }
+
+    /// Starts no command of a tool once `is_stopping` is set.
+    #[must_use]
+    pub fn until(self, is_stopping: &'a AtomicBool) -> Self {
+        Self { is_stopping: Some(is_stopping), ..self }
     }
 
     /// Lets the lead of `batch` make the call.
@@ -263,13 +273,27 @@ impl<'a> ModelCalls<'a> {
         line.output_tokens += u64::from(output_tokens);
     }
 
+    fn models(&self) -> impl Iterator<Item = &'a CalledModel> + use<'a> {
+        self.caller.into_iter().flat_map(|caller| &caller.models)
+    }
+
     fn clients(&self) -> impl Iterator<Item = &'a Client> + use<'a> {
-        self.caller.into_iter().flat_map(|caller| &caller.models).map(|model| &model.client)
+        self.models().map(|model| &model.client)
     }
 
     /// Returns the commands of the tools of the column, in the order of the file.
     fn tools(&self) -> &'a [Command] {
         self.caller.map_or(&[], |caller| &caller.tools)
+    }
+
+    /// Returns whether the run makes no further calls.
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.is_some_and(|is_stopping| is_stopping.load(Ordering::Relaxed))
+    }
+
+    /// Returns the model of a column that calls one.
+    fn model(&self) -> Option<&'a CalledModel> {
+        self.models().next()
     }
 
     /// Returns the client of a column that calls one model.
@@ -380,10 +404,14 @@ fn fill_error(failure: CallFailure) -> FillError {
                 // No `retry_after`: the gate keeps the cooldown of its provider. An exhausted quota is no
                 // fault of the row.
                 CallError::RateLimited { .. } | CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
-                CallError::Server { .. } | CallError::CommandBusy { .. } => retryable(RetryKind::ServerError),
+                CallError::Server { .. } | CallError::CommandBusy { .. } | CallError::CommandNotStarted { .. } => {
+                    retryable(RetryKind::ServerError)
+                }
                 CallError::Timeout | CallError::ServerTimeout { .. } => retryable(RetryKind::Timeout),
                 CallError::Connection { .. } => retryable(RetryKind::Connection),
-                CallError::Broken { .. } | CallError::Unreadable { .. } => retryable(RetryKind::UnreadableAnswer),
+                CallError::Broken { .. } | CallError::Unreadable { .. } | CallError::NotDownloaded { .. } => {
+                    retryable(RetryKind::UnreadableAnswer)
+                }
                 CallError::KeyRejected { .. } => TaskOutcome::Failed(FailureKind::Authentication),
                 CallError::ModelNotFound { .. } | CallError::Rejected { rejection: RejectionReason::NotFound, .. } => {
                     TaskOutcome::Failed(FailureKind::NotFound)
