@@ -111,6 +111,7 @@ class Answers(WithMock):
             seed=3,
             user="someone",
             tools=[tool],
+            tool_choice="none",
         )
         self.assertIn("lamp failed", answer.choices[0].message.content)
 

@@ -180,7 +180,7 @@ async fn call(client: &Client, model: &ModelSpec) -> ModelState {
     let elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     match (result, client) {
         (Ok(_), Client::Chat(_) | Client::Embedding(_)) => ModelState::Answered { elapsed_ms },
-        (Ok(_), Client::Http(_) | Client::Batch(_)) => ModelState::Reached { elapsed_ms },
+        (Ok(_), Client::Image(_) | Client::Http(_) | Client::Batch(_)) => ModelState::Reached { elapsed_ms },
         (Ok(_), Client::Command(_)) => ModelState::Found,
         (Err(error @ CallError::RateLimited { .. }), _) => ModelState::RateLimited { error: error.to_string() },
         (Err(error), _) => {
@@ -205,6 +205,7 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
         CallError::Server { .. }
         | CallError::ServerTimeout { .. }
         | CallError::Broken { .. }
+        | CallError::NotDownloaded { .. }
         | CallError::CommandBusy { .. } => remedy(UnavailableCause::Outage).to_string(),
         CallError::Rejected { rejection: RejectionReason::Forbidden, .. } => {
             "check the permissions of the key".to_string()
@@ -221,7 +222,7 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
         }
         CallError::NotSent { .. } => "check the file".to_string(),
         CallError::NotAnswered { .. } | CallError::BatchBlocked { .. } => "see what the provider said".to_string(),
-        CallError::Command { .. } => "check `command`".to_string(),
+        CallError::Command { .. } | CallError::CommandNotStarted { .. } => "check `command`".to_string(),
     }
 }
 

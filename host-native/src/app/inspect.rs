@@ -131,7 +131,7 @@ fn describe(call: &CallLine) -> String {
     format!("{calls} of {}, {} input and {} output tokens", call.model, call.input_tokens, call.output_tokens)
 }
 
-/// Returns the role, media and text of each message, the answer and the error of a call.
+/// Returns the role, media, text and calls of each message, the answer with its calls, and the error of a call.
 fn parts(call: &CallLine) -> impl Iterator<Item = (&'static str, &str)> {
     let role = |role| match role {
         Role::System => "system",
@@ -140,10 +140,18 @@ fn parts(call: &CallLine) -> impl Iterator<Item = (&'static str, &str)> {
     };
     let messages = call.messages.iter().flat_map(move |message| {
         let media = message.media.iter().map(|name| ("media", name.as_str()));
-        media.chain([(role(message.role), message.content.as_str())])
+        let author = if message.tool.is_some() { "result" } else { role(message.role) };
+        // An answer that calls tools often has no text.
+        let text = (!message.content.is_empty() || message.tool_calls.is_empty()).then_some(message.content.as_str());
+        media.chain(text.map(|text| (author, text))).chain(called(&message.tool_calls))
     });
-    let answer = call.answer.iter().map(|text| ("answer", text.as_str()));
+    let answer = call.answer.iter().map(|text| ("answer", text.as_str())).chain(called(&call.tool_calls));
     messages.chain(answer).chain(call.error.iter().map(|text| ("error", text.as_str())))
+}
+
+/// Returns the calls of tools in an answer, each with its label.
+fn called(calls: &[String]) -> impl Iterator<Item = (&'static str, &str)> {
+    calls.iter().map(|call| ("calls", call.as_str()))
 }
 
 /// Returns a value as it is read: a text without quotes.

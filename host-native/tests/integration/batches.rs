@@ -398,6 +398,7 @@ fn what_cannot_go_in_batches_is_an_error_with_what_was_expected() {
         .assert(2, &["`models` in [[columns]] has `m`, whose requests go in batches"]);
     file(batch, "model = \"m\"\nstrategy = \"full_column\"")
         .assert(2, &["go in batches of rows", "`strategy = \"cell\"`"]);
+    file(batch, "model = \"m\"\ntools = [\"tide_table\"]").assert(2, &["`tools` in [[columns]]", "`mode = \"call\"`"]);
     file(batch, "model = \"m\"\nbatch_size = 50001").assert(2, &["a whole number from 1 to 50000"]);
     file(batch, "model = \"n\"\nbatch_size = 5").assert(2, &["has no effect", "a model with `mode = \"batch\"`"]);
     file(&format!("{batch}\nmodel = \"n\""), one).assert(2, &["has another `mode`"]);

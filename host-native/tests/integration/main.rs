@@ -20,6 +20,7 @@ mod embeddings;
 mod export;
 mod fallbacks;
 mod generated_rows;
+mod images;
 mod inspect;
 mod jobs;
 mod media;
@@ -46,4 +47,6 @@ mod sharing;
 mod simulator;
 mod support;
 mod timeline;
+#[cfg(unix)]
+mod tools;
 mod validations;

@@ -28,6 +28,8 @@ const JSON: &[&str] = &[
     "\"usage\":",
     "\"choices\":",
     "\"content\":",
+    "\"tool_calls\":",
+    "\"function\":",
     "\"prompt_tokens\":",
     "\"data\":",
     "\"embedding\":",
@@ -110,13 +112,14 @@ fn what_a_provider_says_about_batches_is_read_or_refused() {
 
 #[test]
 fn an_answer_is_read_or_refused() {
-    let corpus: [&[u8]; 3] = [
+    let corpus: [&[u8]; 4] = [
+        br#"{"choices":[{"message":{"content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}}]}"#,
         br#"{"choices":[{"message":{"role":"assistant","content":"A title"}}],"usage":{"prompt_tokens":12,"completion_tokens":34}}"#,
         br#"{"data":[{"embedding":[0.5,-1e-3,2]}],"usage":{"prompt_tokens":4,"total_tokens":4}}"#,
         br#"{"error":{"message":"no such model","code":"model_not_found"}}"#,
     ];
     fuzz(&corpus, JSON, |bytes| {
-        drop(provider::completion::read_completion(bytes));
+        drop(provider::completion::read_completion(bytes, true));
         drop(provider::embedding::read_embedding(bytes, None));
         drop(provider::embedding::read_embedding(bytes, Some(3)));
         drop(provider::embedding::read_embeddings(bytes, 2, Some(3)));

@@ -43,14 +43,26 @@ pub(super) struct GeneratedText {
 
 /// Generates the answer with this number, of at most `max_tokens` tokens. Number 0 is the [`answer`].
 pub(super) fn generate_text(prompt: &str, number: u32, max_tokens: Option<u32>) -> GeneratedText {
+    truncate(text_of(prompt, number), max_tokens)
+}
+
+/// Generates the answer with this number to a prompt that ends with `results` of tools. It has all of them.
+pub(super) fn generate_report(prompt: &str, number: u32, results: &[String], max_tokens: Option<u32>) -> GeneratedText {
+    truncate(format!("{}\n{}", results.join("\n"), text_of(prompt, number)), max_tokens)
+}
+
+fn text_of(prompt: &str, number: u32) -> String {
     let hash = match number {
         0 => hash_text(prompt),
         _ => hash_text(&format!("{prompt}\0{number}")),
     };
-    let text = match listed_choices(prompt) {
+    match listed_choices(prompt) {
         Some(choices) => pick(&choices, hash).to_string(),
         None => sentence(prompt, hash),
-    };
+    }
+}
+
+fn truncate(text: String, max_tokens: Option<u32>) -> GeneratedText {
     match max_tokens {
         Some(most) if count_tokens(&text) > most => {
             let kept = text.chars().take((most as usize).saturating_mul(TOKEN_CHARS)).collect();

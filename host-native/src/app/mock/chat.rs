@@ -1,8 +1,9 @@
 //! Parsing and answering of `POST /v1/chat/completions` and `POST /v1/completions`.
 //!
 //! A choice is a text of [`answer`](super::answer), JSON that fits the schema of `response_format`, or a tool
-//! call with arguments that fit, if `tool_choice` requires one. `n` and the token limits are honoured.
-//! Sampling settings, `stop`, `user` and optional tools are accepted and ignored.
+//! call with arguments that fit. A request with tools is answered by a call, unless it ends with results of
+//! calls or `tool_choice` says otherwise. A text after results has them all. `n` and the token limits are honoured.
+//! Sampling settings, `stop` and `user` are accepted and ignored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -125,7 +126,28 @@ struct ChatBody {
 
 #[derive(Debug, Deserialize)]
 struct Message {
+    #[serde(default)]
+    role: Option<String>,
     content: Option<Content>,
+    /// Of an answer: the tools that it called.
+    #[serde(default)]
+    tool_calls: Option<Vec<PastCall>>,
+    /// Of a result: the call.
+    #[serde(default)]
+    tool_call_id: Option<String>,
+}
+
+/// A call of a tool in an earlier answer.
+#[derive(Debug, Deserialize)]
+struct PastCall {
+    id: String,
+    function: PastFunction,
+}
+
+#[derive(Debug, Deserialize)]
+struct PastFunction {
+    name: String,
+    arguments: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -258,13 +280,15 @@ impl CompletionCall {
     /// Parses a request and generates its answer.
     pub(super) fn parse(protocol: Protocol, body: &[u8]) -> Result<Self, ApiError> {
         let invalid_body = |error: serde_json::Error| ApiError::invalid(format!("the body cannot be read: {error}"));
-        let mut media_tokens = 0_u32;
+        let (mut media_tokens, mut results) = (0_u32, Vec::new());
         let (prompts, settings) = match protocol {
             Protocol::Chat | Protocol::Messages | Protocol::Responses => {
                 let body: ChatBody = serde_json::from_slice(body).map_err(invalid_body)?;
                 if body.messages.is_empty() {
                     return Err(ApiError::field("messages", "`messages` is empty; expected at least one"));
                 }
+                check_results(&body.messages)?;
+                results = last_results(&body.messages);
                 let contents = || body.messages.iter().filter_map(|message| message.content.as_ref());
                 for content in contents() {
                     media_tokens = media_tokens.saturating_add(content.media_tokens(protocol)?);
@@ -285,7 +309,7 @@ impl CompletionCall {
         let mut choices = Vec::new();
         for prompt in &prompts {
             for number in 0..n {
-                choices.push(settings.generate_choice(prompt, number)?);
+                choices.push(settings.generate_choice(prompt, number, &results)?);
             }
         }
         let prompt_tokens = prompts.iter().map(|prompt| answer::count_tokens(prompt));
@@ -323,9 +347,11 @@ impl Choice {
 }
 
 impl Settings {
-    fn generate_choice(&self, prompt: &str, number: u32) -> Result<Choice, ApiError> {
+    /// Generates the choice with this number. `results` are those of the tools that the last answer called.
+    fn generate_choice(&self, prompt: &str, number: u32, results: &[String]) -> Result<Choice, ApiError> {
         let seed = if number == 0 { prompt.to_string() } else { format!("{prompt}\0{number}") };
-        if let Some(tool) = self.required_tool()? {
+        let offered = if results.is_empty() { self.offered_tool(answer::hash_text(&seed)) } else { None };
+        if let Some(tool) = self.required_tool(!results.is_empty())?.or(offered) {
             let text = schema_text(tool.parameters.as_ref().unwrap_or(&json!({ "type": "object" })), &seed, "tools")?;
             return Ok(Choice::new(text, Some(tool.name.clone()), "tool_calls"));
         }
@@ -333,7 +359,10 @@ impl Settings {
         let schema = match &self.response_format {
             None | Some(ResponseFormat::Text) => {
                 let max_tokens = self.max_completion_tokens.or(self.max_tokens);
-                let GeneratedText { text, is_truncated } = answer::generate_text(prompt, number, max_tokens);
+                let GeneratedText { text, is_truncated } = match results {
+                    [] => answer::generate_text(prompt, number, max_tokens),
+                    results => answer::generate_report(prompt, number, results, max_tokens),
+                };
                 return Ok(Choice::new(text, None, if is_truncated { "length" } else { "stop" }));
             }
             Some(ResponseFormat::JsonObject) => &any_object,
@@ -342,11 +371,23 @@ impl Settings {
         Ok(Choice::new(schema_text(schema, &seed, "response_format")?, None, "stop"))
     }
 
-    /// Returns the tool that `tool_choice` requires to be called.
-    fn required_tool(&self) -> Result<Option<&Function>, ApiError> {
+    /// Returns the tool that is called although none has to be.
+    fn offered_tool(&self, hash: u64) -> Option<&Function> {
+        if matches!(&self.tool_choice, Some(ToolChoice::Mode(mode)) if mode == "none") {
+            return None;
+        }
+        let functions: Vec<&Function> = self.tools.iter().flatten().filter_map(|tool| tool.function.as_ref()).collect();
+        let at = usize::try_from(hash.checked_rem(functions.len() as u64)?).ok()?;
+        functions.get(at).copied()
+    }
+
+    /// Returns the tool that `tool_choice` requires to be called: the first one, or the last one after results.
+    fn required_tool(&self, has_results: bool) -> Result<Option<&Function>, ApiError> {
         let mut functions = self.tools.iter().flatten().filter_map(|tool| tool.function.as_ref());
         match &self.tool_choice {
-            Some(ToolChoice::Mode(mode)) if mode == "required" => Ok(functions.next()),
+            Some(ToolChoice::Mode(mode)) if mode == "required" => {
+                Ok(if has_results { functions.next_back() } else { functions.next() })
+            }
             Some(ToolChoice::Named { function: FunctionName { name } }) => {
                 let found = functions.find(|function| function.name == *name);
                 let message = || format!("`tool_choice` names `{name}`, which is not one of `tools`");
@@ -355,6 +396,54 @@ impl Settings {
             _ => Ok(None),
         }
     }
+}
+
+/// Returns an error unless each call of a tool is followed by its result, and each result follows its call, as the APIs
+/// require it.
+fn check_results(messages: &[Message]) -> Result<(), ApiError> {
+    let invalid = |message: String| Err(ApiError::field("messages", message));
+    let mut open: Vec<&str> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        if let Some(id) = &message.tool_call_id {
+            let Some(found) = open.iter().position(|call| call == id) else {
+                return invalid(format!(
+                    "messages.{at}: a result for `{id}`, which is no call of the answer before it"
+                ));
+            };
+            open.remove(found);
+            continue;
+        }
+        if message.role.as_deref() == Some("tool") {
+            return invalid(format!("messages.{at}: the role `tool` without `tool_call_id`"));
+        }
+        if let Some(id) = open.first() {
+            return invalid(format!("messages.{at}: the call `{id}` before it has no result"));
+        }
+        for call in message.tool_calls.iter().flatten() {
+            let is_name = |name: &str| !name.is_empty() && name.len() <= 64 && name.chars().all(is_name_char);
+            if call.id.is_empty() || open.contains(&call.id.as_str()) || !is_name(&call.function.name) {
+                return invalid(format!("messages.{at}: ids of calls must be unique, and names be those of functions"));
+            }
+            if !serde_json::from_str::<Value>(&call.function.arguments).is_ok_and(|arguments| arguments.is_object()) {
+                return invalid(format!("messages.{at}: the arguments of `{}` are no object", call.function.name));
+            }
+            open.push(&call.id);
+        }
+    }
+    open.first().map_or(Ok(()), |id| invalid(format!("the call `{id}` has no result")))
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
+/// Returns the results at the end of a conversation.
+fn last_results(messages: &[Message]) -> Vec<String> {
+    let ends = messages.iter().rev().take_while(|message| message.tool_call_id.is_some());
+    let mut results: Vec<String> =
+        ends.map(|message| message.content.as_ref().map_or_else(String::new, Content::text)).collect();
+    results.reverse();
+    results
 }
 
 /// Generates JSON that fits a schema from the field `param` of the request.
@@ -425,12 +514,12 @@ mod tests {
     fn unused_fields_are_accepted() {
         let body = json!({
             "model": "m", "temperature": 0.3, "top_p": 1, "stop": ["x"], "seed": 4, "user": "u", "logit_bias": {},
-            "tools": [{ "type": "function", "function": { "name": "f", "parameters": {} } }], "tool_choice": "auto",
+            "tools": [{ "type": "function", "function": { "name": "f", "parameters": {} } }], "tool_choice": "none",
             "max_tokens": null, "stream": null, "stream_options": null, "response_format": { "type": "text" },
             "messages": [
                 { "role": "user", "content": "a buoy" },
                 { "role": "assistant", "content": null, "tool_calls": [] },
-                { "role": "tool", "content": "adrift", "tool_call_id": "1" },
+                { "role": "user", "content": "adrift" },
             ],
         });
         assert_eq!(answer_texts(&body), [answer::answer("a buoy\nadrift", None)]);
@@ -528,8 +617,40 @@ mod tests {
         assert_eq!(streamed, arguments);
         assert_eq!(named("close").unwrap().choices[0].tool.as_deref(), Some("close"));
         assert_eq!(named("sink").unwrap_err().param(), Some("tool_choice"));
-        for word in ["auto", "none"] {
-            assert_eq!(ask(json!(word)).unwrap().choices[0].tool, None);
+        assert_eq!(ask(json!("none")).unwrap().choices[0].tool, None);
+    }
+
+    #[test]
+    fn an_offered_tool_is_called_and_the_text_after_its_results_has_them() {
+        let tools =
+            json!([{ "type": "function", "function": { "name": "depth", "parameters": { "type": "object" } } }]);
+        let ask = |more: &[Value], choice: &str| {
+            let messages = [&[json!({ "role": "user", "content": "the berth" })], more].concat();
+            read(&json!({ "model": "m", "messages": messages, "tools": tools, "tool_choice": choice }))
+        };
+        assert_eq!(ask(&[], "auto").unwrap().choices[0].tool.as_deref(), Some("depth"));
+        let call =
+            |id: &str, arguments: &str| json!({ "id": id, "function": { "name": "depth", "arguments": arguments } });
+        let answer = |calls: &[Value]| json!({ "role": "assistant", "content": null, "tool_calls": calls });
+        let result = |id: &str| json!({ "role": "tool", "tool_call_id": id, "content": format!("{id} is 4 m") });
+        let (a, b) = (call("a", "{}"), call("b", "{}"));
+        let whole = [answer(&[a.clone(), b.clone()]), result("b"), result("a")];
+        let choice = &ask(&whole, "auto").unwrap().choices[0];
+        assert!(choice.tool.is_none() && choice.text.starts_with("b is 4 m\na is 4 m\n"), "{}", choice.text);
+        assert_eq!(ask(&whole, "required").unwrap().choices[0].tool.as_deref(), Some("depth"));
+        for (what, messages) in [
+            ("no result", vec![answer(&[a.clone(), b.clone()]), result("a")]),
+            (
+                "a message between",
+                vec![answer(std::slice::from_ref(&a)), json!({ "role": "user", "content": "?" }), result("a")],
+            ),
+            ("a result twice", vec![answer(std::slice::from_ref(&a)), result("a"), result("a")]),
+            ("an unknown id", vec![answer(std::slice::from_ref(&a)), result("c")]),
+            ("no id", vec![answer(std::slice::from_ref(&a)), json!({ "role": "tool", "content": "x" })]),
+            ("equal ids", vec![answer(&[a.clone(), a.clone()]), result("a"), result("a")]),
+            ("arguments", vec![answer(&[call("a", "[")]), result("a")]),
+        ] {
+            assert_eq!(ask(&messages, "auto").unwrap_err().param(), Some("messages"), "{what}");
         }
     }
 }

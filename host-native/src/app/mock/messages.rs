@@ -95,7 +95,10 @@ pub(super) fn chat_request(headers: &HeaderMap, body: &[u8]) -> Result<Bytes, Ap
         return invalid("tools", &format!("the input_schema of {} has no type `object`", tool.name));
     }
     let system = request.system.map(|content| json!({ "role": "system", "content": content }));
-    let dialogue = request.messages.iter().map(|message| json!({ "role": message.role, "content": message.content }));
+    let mut dialogue = Vec::new();
+    for Message { role, content } in &request.messages {
+        dialogue.append(&mut chat_messages(role, content)?);
+    }
     let mut chat = Map::new();
     chat.insert("model".to_string(), request.model.into());
     chat.insert("messages".to_string(), system.into_iter().chain(dialogue).collect());
@@ -105,10 +108,46 @@ pub(super) fn chat_request(headers: &HeaderMap, body: &[u8]) -> Result<Bytes, Ap
     let choice = match request.tool_choice {
         Some(ToolChoice::Any) => Some(json!("required")),
         Some(ToolChoice::Tool { name }) => Some(json!({ "function": { "name": name } })),
-        Some(ToolChoice::Auto | ToolChoice::None) | None => None,
+        Some(ToolChoice::None) => Some(json!("none")),
+        Some(ToolChoice::Auto) | None => None,
     };
     chat.extend(choice.map(|choice| ("tool_choice".to_string(), choice)));
     Ok(Bytes::from(Value::Object(chat).to_string()))
+}
+
+/// Returns the messages of chat completions for one of this API: results of tools are messages of their own.
+fn chat_messages(role: &str, content: &Value) -> Result<Vec<Value>, ApiError> {
+    let mut parts: Vec<Value> = Vec::new();
+    let (mut results, mut calls) = (Vec::new(), Vec::new());
+    for block in content.as_array().into_iter().flatten() {
+        match block["type"].as_str() {
+            Some("tool_result") if role == "user" && parts.is_empty() => {
+                let (id, content) = (&block["tool_use_id"], &block["content"]);
+                results.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
+            }
+            Some("tool_use") if role == "assistant" => {
+                let function = json!({ "name": block["name"], "arguments": block["input"].to_string() });
+                calls.push(json!({ "id": block["id"], "type": "function", "function": function }));
+            }
+            Some("tool_result" | "tool_use") => {
+                return Err(ApiError::field("messages", "results of tools come first in a message of the user"));
+            }
+            Some("thinking" | "redacted_thinking") => {}
+            Some("text") if block["text"] == "" => {
+                return Err(ApiError::field("messages", "text content blocks must be non-empty"));
+            }
+            _ => parts.push(block.clone()),
+        }
+    }
+    let text = if content.is_array() { Value::Array(parts.clone()) } else { content.clone() };
+    if results.is_empty() || !parts.is_empty() {
+        results.push(if calls.is_empty() {
+            json!({ "role": role, "content": text })
+        } else {
+            json!({ "role": role, "content": text, "tool_calls": calls })
+        });
+    }
+    Ok(results)
 }
 
 impl CompletionCall {

@@ -16,6 +16,7 @@
 //! | `POST /v1/embeddings` | vectors |
 //! | `POST /v1/files`, `GET /v1/files/{id}/content` | files of requests and of results |
 //! | `POST /v1/batches`, `GET /v1/batches`, `GET /v1/batches/{id}` | batches of chat completions |
+//! | `POST /v1/images/generations` | an image of one pixel |
 //! | `GET /v1/models`, `GET /v1/models/{id}` | the served models |
 //! | `GET /healthz` | 200 while the server listens |
 //! | `GET /mock/stats` | [`MockStats`] |
@@ -26,7 +27,7 @@
 //! | --- | --- |
 //! | `server` | routes, authentication, request ids |
 //! | `model` | a provider on the host's clock, the slots that calls hold, and statistics |
-//! | `chat`, `embeddings` | parsing of requests |
+//! | `chat`, `embeddings`, `images` | parsing of requests |
 //! | `responses`, `messages` | requests and answers of the APIs of these names |
 //! | `batches` | files and batches |
 //! | `answer`, `schema`, `shape` | texts, and JSON for a schema, in the shapes of providers |
@@ -45,6 +46,7 @@ mod error;
 pub mod flags;
 mod format;
 mod headers;
+mod images;
 mod messages;
 mod model;
 mod reply;

@@ -21,7 +21,7 @@ use super::error::ApiError;
 use super::headers::RateHeaders;
 use super::model::ServedModel;
 use super::reply::respond;
-use super::{BatchSettings, BatchStore, CallLog, MockConfig, MockKey, batches, messages, responses};
+use super::{BatchSettings, BatchStore, CallLog, MockConfig, MockKey, batches, images, messages, responses};
 use crate::app::answer_shape::AnswerShapes;
 use crate::host::TokioHost;
 
@@ -57,6 +57,8 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
         .route("/v1/responses", post(create_response))
         .route("/v1/messages", post(create_message))
         .route("/v1/embeddings", post(embeddings))
+        .route("/v1/images/generations", post(create_image))
+        .route(images::PATH, get(|| async { ([(header::CONTENT_TYPE, "image/png")], images::pixel()) }))
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
         .route("/v1/files", post(batches::upload).layer(DefaultBodyLimit::max(batches::MAX_UPLOAD_BYTES)))
@@ -184,7 +186,7 @@ async fn complete(service: &Service, protocol: Protocol, body: ReadBody) -> Resp
         return service.reject(ApiError::prompt_filter());
     }
     let number = service.completions.fetch_add(1, Ordering::Relaxed);
-    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let created = now_in_seconds();
     let decision = model.arrive(prepared.tokens.0.saturating_add(prepared.tokens.1));
     let rate_headers = match (protocol, service.rate_headers) {
         (Protocol::Messages, RateHeaders::Openai) => RateHeaders::Anthropic,
@@ -202,6 +204,23 @@ async fn embeddings(State(service): State<Arc<Service>>, body: ReadBody) -> Resp
     };
     let decision = model.arrive(prepared.tokens);
     respond(&service, model, decision, service.rate_headers, || prepared.reply()).await
+}
+
+async fn create_image(State(service): State<Arc<Service>>, headers: HeaderMap, body: ReadBody) -> Response {
+    let prepared = read(body).and_then(|body| images::ImageCall::parse(&body));
+    let found = prepared.and_then(|prepared| Ok((service.model(&prepared.model)?, prepared)));
+    let (model, prepared) = match found {
+        Ok(found) => found,
+        Err(refusal) => return service.reject(refusal),
+    };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost").to_string();
+    let decision = model.arrive(prepared.tokens.0.saturating_add(prepared.tokens.1));
+    respond(&service, model, decision, service.rate_headers, || prepared.reply(now_in_seconds(), &host)).await
+}
+
+/// Returns the seconds since the Unix epoch.
+fn now_in_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 async fn models(State(service): State<Arc<Service>>) -> Json<Value> {
@@ -244,7 +263,9 @@ async fn number(State(service): State<Arc<Service>>, request: Request, next: Nex
 
 /// Refuses a request without the key, if one is asked for.
 async fn check_key(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    let is_allowed = service.key.as_ref().is_none_or(|key| key.is_in(request.headers()));
+    // The address of an image needs no key, as with real providers.
+    let is_public = request.uri().path() == images::PATH;
+    let is_allowed = is_public || service.key.as_ref().is_none_or(|key| key.is_in(request.headers()));
     if is_allowed {
         return next.run(request).await;
     }

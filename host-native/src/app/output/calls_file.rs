@@ -8,6 +8,7 @@ use super::OutputDirectory;
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{calls_name, read_lines, write_atomically, write_lines};
 use crate::app::provider::chat::{Message, Role};
+use crate::app::provider::tool_calls::{MAX_CALLS, ToolCall, ToolTurn};
 
 /// A message of a call, without the content of its images and recordings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,13 +20,31 @@ pub struct CallMessage {
     /// The addresses and paths of its images and recordings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<String>,
+    /// The tools that it calls, each with its arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<String>,
+    /// The tool that it is the result of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
 }
 
 impl From<&Message> for CallMessage {
     fn from(message: &Message) -> Self {
         let media = message.media.iter().map(|media| media.name().to_string()).collect();
-        Self { role: message.role, content: message.content.clone(), media }
+        let tool = message.result.as_ref().map(|result| result.tool.clone());
+        Self {
+            role: message.role,
+            content: message.content.clone(),
+            media,
+            tool_calls: shown_calls(message.turn.as_ref()),
+            tool,
+        }
     }
+}
+
+/// Returns the calls of a turn as they are kept: not more than a conversation goes on with.
+pub fn shown_calls(turn: Option<&ToolTurn>) -> Vec<String> {
+    turn.map_or_else(Vec::new, |turn| turn.calls.iter().take(MAX_CALLS).map(ToolCall::shown).collect())
 }
 
 /// A line of the file: the calls for one cell.
@@ -43,6 +62,9 @@ pub struct CallLine {
     /// The text of the last answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// The tools that the last answer calls, each with its arguments. They were not called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<String>,
     /// The error of the last call, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -76,5 +98,19 @@ impl OutputDirectory {
         let cell = |line: CallLine| ((line.row, line.column.clone()), line);
         let lines: BTreeMap<_, _> = before.into_iter().chain(lines).map(cell).collect();
         write_atomically(&path, |file| write_lines(lines.values(), file)).map_err(io_error(&path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_are_kept_are_bounded_in_number_and_length() {
+        let call = ToolCall { id: String::new(), name: "x".repeat(1 << 20), arguments: "y".repeat(1 << 20) };
+        let turn = ToolTurn { calls: vec![call; 100], ..ToolTurn::default() };
+        let kept = shown_calls(Some(&turn));
+        assert_eq!(kept.len(), MAX_CALLS);
+        assert!(kept.iter().all(|call| call.len() < 66_000));
     }
 }

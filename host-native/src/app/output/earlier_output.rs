@@ -7,9 +7,10 @@ use serde::Deserialize;
 
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{
-    BATCHES, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_own_name, is_row_file_name,
+    BATCHES, IMAGES, MANIFEST, ROWS, RowFile, SPENT, dropped_name, is_capacity_name, is_own_name, is_row_file_name,
     is_temporary_name, read_lines, remove_temporary, rows_name, sync_directory, visit_names,
 };
+use super::images::{foreign_image, remove_images, remove_incomplete_images};
 use super::scan::ScanResult;
 use super::stored_output::read_manifest;
 use super::{DroppedLine, JobTotals, Manifest, OutputSpec, SURPLUS, write_dropped};
@@ -24,6 +25,7 @@ pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Sca
     }
     extend_last_row_group(rows, spec, &before)?;
     remove_temporary(root).map_err(io_error(root))?;
+    remove_incomplete_images(root).map_err(io_error(&root.join(IMAGES)))?;
     let path = root.join(SPENT);
     let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
     // A run that was killed may have spent more than its manifest says.
@@ -86,6 +88,10 @@ pub(super) fn remove(root: &Path, names: &[String]) -> Result<(), OutputError> {
     if let Some(name) = foreign_name {
         return Err(foreign(&name));
     }
+    let images = root.join(IMAGES);
+    if let Some(found) = foreign_image(root).map_err(io_error(&images))? {
+        return Err(foreign(&found));
+    }
     // The manifest stays until it is replaced, so after an interruption the directory still counts as written
     // by this program. The dropped lists are removed last: without its list, a row group would be taken for
     // complete.
@@ -96,6 +102,7 @@ pub(super) fn remove(root: &Path, names: &[String]) -> Result<(), OutputError> {
         sync_directory(&rows).map_err(io_error(&rows))?;
     }
     visit_names(&rows, remove).map_err(io_error(&rows))?;
+    remove_images(root).map_err(io_error(&images))?;
     let is_removed =
         |name: &&String| is_temporary_name(name) || is_capacity_name(name) || [SPENT, BATCHES].contains(&name.as_str());
     for name in names.iter().filter(is_removed) {

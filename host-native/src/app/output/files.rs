@@ -12,11 +12,17 @@ pub(super) const SPENT: &str = "spent.txt";
 pub(super) const BATCHES: &str = "batches.jsonl";
 pub(super) const CAPACITY: &str = "capacity.json";
 pub(super) const ROWS: &str = "rows";
+pub(super) const IMAGES: &str = "images";
 pub(super) const LOCK: &str = ".lock";
 const DROPPED_SUFFIX: &str = ".dropped.jsonl";
 const CALLS_SUFFIX: &str = ".calls.jsonl";
 const ROW_EXTENSIONS: [&str; 3] = ["jsonl", "csv", "parquet"];
+const IMAGE_EXTENSIONS: [&str; 4] = ["png", "jpg", "gif", "webp"];
 const TEMPORARY_SUFFIX: &str = ".tmp";
+/// The least length of the number of a row in the name of an image.
+const ROW_DIGITS: usize = 6;
+/// The length of a digest in a name.
+pub(super) const DIGEST_CHARS: usize = 16;
 
 /// A file in the directory of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +79,32 @@ pub(super) fn write_lines<'a, T: Serialize + 'a>(
 
 /// Returns whether runs of this program write a file of this name next to the manifest.
 pub(super) fn is_own_name(name: &str) -> bool {
-    [MANIFEST, SPENT, BATCHES, ROWS].contains(&name) || is_capacity_name(name) || is_temporary_name(name)
+    [MANIFEST, SPENT, BATCHES, ROWS, IMAGES].contains(&name) || is_capacity_name(name) || is_temporary_name(name)
 }
 
 /// Returns whether this is the name of the capacity plan of this or an earlier run.
 pub(super) fn is_capacity_name(name: &str) -> bool {
     let number = name.strip_prefix("capacity.").and_then(|rest| rest.strip_suffix(".json"));
     name == CAPACITY || number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// Returns whether runs of this program write a file of this name into a directory of images: an image, or one that is
+/// not complete.
+pub(super) fn is_image_name(name: &str) -> bool {
+    let complete = name.strip_prefix('.').and_then(|name| name.strip_suffix(TEMPORARY_SUFFIX)).unwrap_or(name);
+    let parts = complete.split_once('.').and_then(|(stem, extension)| Some((stem.split_once('-')?, extension)));
+    parts.is_some_and(|((row, digest), extension)| {
+        row.len() >= ROW_DIGITS
+            && row.bytes().all(|byte| byte.is_ascii_digit())
+            && digest.len() == DIGEST_CHARS
+            && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && IMAGE_EXTENSIONS.contains(&extension)
+    })
+}
+
+/// Returns the name of an image for `row`, whose content has this digest.
+pub(super) fn image_name(row: u64, digest: &str, extension: &str) -> String {
+    format!("{row:0ROW_DIGITS$}-{digest}.{extension}")
 }
 
 /// Returns whether this is the name of a file in the directory of rows, in any format.
@@ -97,6 +122,11 @@ pub(super) fn is_temporary_name(name: &str) -> bool {
 /// Calls `visit` with the name of every file in `directory` except the lock. A missing directory has no
 /// files.
 pub(super) fn visit_names(directory: &Path, mut visit: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+    visit_all_names(directory, |name| if name == LOCK { Ok(()) } else { visit(name) })
+}
+
+/// Calls `visit` with the name of every file in `directory`. A missing directory has no files.
+pub(super) fn visit_all_names(directory: &Path, mut visit: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -104,10 +134,7 @@ pub(super) fn visit_names(directory: &Path, mut visit: impl FnMut(&str) -> io::R
     };
     for entry in entries {
         let name = entry?.file_name();
-        let name = name.to_string_lossy();
-        if name != LOCK {
-            visit(&name)?;
-        }
+        visit(&name.to_string_lossy())?;
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ mod earlier_output;
 mod error;
 mod export;
 mod files;
+mod images;
 mod manifest;
 mod output_file;
 mod scan;
@@ -55,7 +56,7 @@ use tidegate_core::pipeline::DropReason;
 
 pub use acceptance::KeptRows;
 pub use batch_journal::{BatchJournal, BatchLine};
-pub use calls_file::{CallLine, CallMessage};
+pub use calls_file::{CallLine, CallMessage, shown_calls};
 pub use directory_lock::DirectoryLock;
 pub use done_row_groups::DoneRowGroups;
 pub use dropped_file::{DroppedCounts, DroppedLine, REJECTED, SURPLUS, UNMADE};

@@ -4,6 +4,7 @@ use std::fs::File;
 
 use serde_json::{Value, json};
 
+use super::files::IMAGES;
 use super::*;
 use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::RowFormat;
@@ -454,4 +455,71 @@ fn rows_after_the_wanted_ones_are_removed_and_made_again_if_more_are_wanted() {
 
 fn rows_files(output: &OutputDirectory) -> Vec<String> {
     file_names(&output.root().join(ROWS)).unwrap()
+}
+
+const AN_IMAGE: &str = "000000-0123456789abcdef.png";
+
+/// Writes `files` below the directory of images of a job.
+fn with_images(root: &Path, files: &[&str]) {
+    drop(prepare(root, ExistingOutput::Refuse).unwrap());
+    for file in files {
+        let path = root.join(IMAGES).join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+}
+
+#[test]
+fn images_of_earlier_runs_are_replaced_and_nothing_else_below_their_directory_is_removed() {
+    let own = [&format!("a/{AN_IMAGE}"), "a/1000000-0123456789abcdef.webp", "b/.000007-0123456789abcdef.jpg.tmp"];
+    let scratch = tempfile::tempdir().unwrap();
+    with_images(scratch.path(), &own);
+    drop(prepare(scratch.path(), ExistingOutput::Replace).unwrap());
+    assert!(!scratch.path().join(IMAGES).exists());
+    for foreign in [
+        "holiday.png",
+        "a/holiday.png",
+        "a/00001-0123456789abcdef.png",
+        "a/000001-0123456789abcdeg.png",
+        "a/000001-0123456789abcdef.txt",
+        "a/000001-0123456789abcdef.png.png",
+        "a/.notes.tmp",
+        "a/.lock",
+        "a/deep/000001-0123456789abcdef.png",
+        "a/000001-0123456789abcdef.png/x",
+    ] {
+        let scratch = tempfile::tempdir().unwrap();
+        with_images(scratch.path(), &[own.as_slice(), &[foreign]].concat());
+        let error = prepare(scratch.path(), ExistingOutput::Replace).unwrap_err();
+        assert!(error.contains("holds files that no run of tidegate wrote (images/"), "{foreign}: {error}");
+        assert!(own.iter().all(|file| scratch.path().join(IMAGES).join(file).exists()), "{foreign}");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    with_images(scratch.path(), &[]);
+    fs::write(scratch.path().join(IMAGES), "x").unwrap();
+    let error = prepare(scratch.path(), ExistingOutput::Replace).unwrap_err();
+    assert!(error.contains("(images)"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_in_the_place_of_a_directory_of_images_is_not_followed() {
+    let (scratch, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for name in [AN_IMAGE, ".000007-0123456789abcdef.jpg.tmp"] {
+        fs::write(elsewhere.path().join(name), "x").unwrap();
+    }
+    with_images(scratch.path(), &[&format!("a/{AN_IMAGE}")]);
+    std::os::unix::fs::symlink(elsewhere.path(), scratch.path().join(IMAGES).join("b")).unwrap();
+    let error = prepare(scratch.path(), ExistingOutput::Replace).unwrap_err();
+    assert!(error.contains("(images/b)"), "{error}");
+    drop(claimed(scratch.path(), ExistingOutput::Resume, &spec(manifest())).unwrap());
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_resumed_job_has_no_incomplete_images() {
+    let scratch = tempfile::tempdir().unwrap();
+    with_images(scratch.path(), &[&format!("a/{AN_IMAGE}"), &format!("a/.{AN_IMAGE}.tmp")]);
+    drop(claimed(scratch.path(), ExistingOutput::Resume, &spec(manifest())).unwrap());
+    assert_eq!(file_names(&scratch.path().join(IMAGES).join("a")).unwrap(), [AN_IMAGE]);
 }

@@ -10,6 +10,7 @@
 //! | 200 to 299 with an error in the body | as for the status in that error | as for that status |
 //! | 200 to 299 with another or an empty body | unreadable; costs the reported or estimated usage | yes |
 //! | valid form, but without the expected content | malformed; costs the same | no |
+//! | complete, but names a file that cannot be downloaded | of its own; costs the same | yes |
 //! | answer withheld by a content filter, or refused by the model | of its own; costs the same | no |
 //! | incomplete body | broken; costs the estimated usage | yes |
 //! | no response within the timeout | timeout; costs the estimated usage | yes |
@@ -113,6 +114,13 @@ pub enum CallError {
         /// The token usage, if the response reported it. It is charged as for a success.
         usage: Option<Usage>,
     },
+    /// The response is complete, but the file that it names cannot be downloaded. It says nothing about the provider.
+    NotDownloaded {
+        /// Why not, without the address.
+        detail: String,
+        /// The token usage, if the response reported it. It is charged as for a success.
+        usage: Option<Usage>,
+    },
     /// A content filter of the provider withheld the answer.
     ContentFiltered {
         /// The message of the provider, truncated.
@@ -145,6 +153,11 @@ pub enum CallError {
     /// A command failed.
     Command {
         /// The exit status, and an excerpt of standard error.
+        detail: String,
+    },
+    /// A command could not be started, or not be waited for.
+    CommandNotStarted {
+        /// The reason.
         detail: String,
     },
     /// A command failed temporarily.
@@ -203,6 +216,7 @@ impl fmt::Display for CallError {
             Self::Unreadable { what, detail, .. } | Self::Malformed { what, detail, .. } => {
                 write!(f, "the answer is not {what}: {detail}")
             }
+            Self::NotDownloaded { detail, .. } => write!(f, "the file of the answer cannot be downloaded: {detail}"),
             Self::ContentFiltered { detail, .. } => {
                 f.write_str("a content filter withheld the answer")?;
                 with(f, detail)
@@ -214,6 +228,7 @@ impl fmt::Display for CallError {
             Self::NotSent { detail } => f.write_str(detail),
             Self::NotAnswered { detail } | Self::BatchBlocked { detail } => f.write_str(detail),
             Self::Command { detail } => write!(f, "the command failed ({detail})"),
+            Self::CommandNotStarted { detail } => write!(f, "the command cannot be started: {detail}"),
             Self::CommandBusy { detail } => write!(f, "the command asks to be run again later ({detail})"),
         }
     }
@@ -238,12 +253,14 @@ impl CallError {
             | Self::Broken { .. }
             | Self::Unreadable { .. }
             | Self::Malformed { .. }
+            | Self::NotDownloaded { .. }
             | Self::ContentFiltered { .. }
             | Self::Refused { .. }
             | Self::NotSent { .. }
             | Self::NotAnswered { .. }
             | Self::BatchBlocked { .. }
             | Self::Command { .. }
+            | Self::CommandNotStarted { .. }
             | Self::CommandBusy { .. } => None,
         }
     }
@@ -255,6 +272,7 @@ impl CallError {
         match self {
             Self::Unreadable { usage, .. }
             | Self::Malformed { usage, .. }
+            | Self::NotDownloaded { usage, .. }
             | Self::ContentFiltered { usage, .. }
             | Self::Refused { usage, .. } => (true, *usage),
             _ => (false, None),
@@ -273,12 +291,14 @@ impl CallError {
             | Self::Rejected { detail, .. }
             | Self::Unreadable { detail, .. }
             | Self::Malformed { detail, .. }
+            | Self::NotDownloaded { detail, .. }
             | Self::ContentFiltered { detail, .. }
             | Self::Refused { detail, .. }
             | Self::NotSent { detail }
             | Self::NotAnswered { detail }
             | Self::BatchBlocked { detail }
             | Self::Command { detail }
+            | Self::CommandNotStarted { detail }
             | Self::CommandBusy { detail } => *detail = change(detail),
             Self::RateLimited { .. } | Self::Timeout | Self::ServerTimeout { .. } | Self::KeyRejected { .. } => {}
         }

@@ -346,7 +346,7 @@ fn read_result(response: Option<RawResponse>, error: &Value) -> ChatResult {
             Err(CallError::Server { status, detail: "rate limited in a batch".to_string() })
         }
         Some(error) => Err(error),
-        None => read_completion(&body),
+        None => read_completion(&body, false),
     }
 }
 

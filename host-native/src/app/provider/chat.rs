@@ -2,6 +2,7 @@
 //! of Anthropic.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use reqwest::{Certificate, Url};
 use schemars::JsonSchema;
@@ -13,6 +14,7 @@ use super::answer::CallError;
 use super::completion::{ChatAnswer, read_completion};
 use super::http::{HttpClient, HttpEndpoint, RequestExtras};
 use super::media::Media;
+use super::tool_calls::{self, OfferedTool, ToolResult, ToolTurn};
 use super::{ApiKey, CallOutput, messages, responses};
 
 /// The address of one model, and how to connect to it.
@@ -102,13 +104,17 @@ pub struct Message {
     pub content: String,
     /// Images and recordings, which come before the text.
     pub media: Vec<Media>,
+    /// The calls of tools, if it is an answer with some.
+    pub turn: Option<ToolTurn>,
+    /// What it is the result of, if it is that of a tool. The author is the user.
+    pub result: Option<ToolResult>,
 }
 
 impl Message {
     /// Creates a message with a text only.
     #[must_use]
     pub fn text(role: Role, content: impl Into<String>) -> Self {
-        Self { role, content: content.into(), media: Vec::new() }
+        Self { role, content: content.into(), media: Vec::new(), turn: None, result: None }
     }
 
     /// Returns the message in the form of an API that has a part of the type `text_type` for the text, and those of
@@ -128,7 +134,8 @@ impl Message {
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.with_parts("text", Media::chat_part).serialize(serializer)
+        let message = tool_calls::chat_message(self);
+        message.unwrap_or_else(|| self.with_parts("text", Media::chat_part)).serialize(serializer)
     }
 }
 
@@ -155,6 +162,9 @@ pub struct Conversation {
     /// The format of the response, such as a JSON Schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<Value>,
+    /// The tools that the model may call.
+    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "tool_calls::chat_tools")]
+    pub tools: Arc<[OfferedTool]>,
     /// Other parameters, which are sent unchanged.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -210,23 +220,30 @@ impl ChatClient {
 
     /// Makes one call, and returns the answer with its token usage.
     pub async fn chat(&self, conversation: &Conversation) -> Result<CallOutput<ChatAnswer>, CallError> {
-        match self.api {
-            ChatApi::Openai => self.http.post(&self.body(conversation), read_completion).await,
+        let conversation = &*conversation.for_model(self.api, &self.model);
+        let has_tools = !conversation.tools.is_empty();
+        let mut answer = match self.api {
+            ChatApi::Openai => self.http.post(&self.body(conversation), |body| read_completion(body, has_tools)).await,
             ChatApi::Responses => {
                 let body = responses::body(&self.model, conversation, &self.extra_body);
-                self.http.post(&body, responses::read).await
+                self.http.post(&body, |body| responses::read(body, has_tools)).await
             }
             ChatApi::Anthropic => {
                 let body = messages::body(&self.model, conversation, &self.extra_body);
-                let read = |body: &[u8]| messages::read(body, conversation.response_format.as_ref());
-                self.http.post(&body, read).await
+                self.http.post(&body, |body| messages::read(body, conversation)).await
             }
+        }?;
+        if let Some(turn) = &mut answer.value.turn {
+            turn.answered_by = (self.api, self.model.clone());
         }
+        Ok(answer)
     }
 
     /// Returns the body of a request for a chat completion.
     pub(super) fn body<'a>(&'a self, conversation: &'a Conversation) -> impl Serialize + use<'a> {
-        let is_unset = |(key, _): &(&String, &Value)| !conversation.extra.contains_key(*key);
+        let has_tools = !conversation.tools.is_empty();
+        let is_set = |key: &String| conversation.extra.contains_key(key) || (has_tools && key == "tools");
+        let is_unset = |(key, _): &(&String, &Value)| !is_set(key);
         let extras = self.extra_body.iter().filter(is_unset).map(|(key, value)| (key.as_str(), value)).collect();
         Body { model: &self.model, conversation, extras }
     }

@@ -7,6 +7,7 @@
 //! | code 75 (`EX_TEMPFAIL`) | temporary failure | yes, a bounded number of times |
 //! | a code by which the text is invalid, if it checks one | success: what it writes are the errors in the text | |
 //! | any other code, or a signal | failure | no |
+//! | cannot be started | failure | yes, a bounded number of times |
 //! | not within the timeout | timeout | yes, a bounded number of times |
 //!
 //! A call that is cancelled, by a timeout or because the run stops, kills the command and its whole process
@@ -14,6 +15,7 @@
 
 use std::ffi::OsString;
 use std::fs::Metadata;
+use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
@@ -65,35 +67,40 @@ impl Command {
     /// Makes one call and returns the standard output. Dropping the future kills the command and its process
     /// group.
     pub async fn run(&self, input: &[u8]) -> Result<CallOutput<String>, CallError> {
-        let Exited { status, stdout, stderr } = self.exit(input).await?;
-        interpret_exit(status, stdout, &stderr)
+        self.run_up_to(MAX_BODY_BYTES, input).await
+    }
+
+    /// Makes one call like [`Command::run`], whose output may have fewer than `max_bytes`.
+    pub async fn run_up_to(&self, max_bytes: usize, input: &[u8]) -> Result<CallOutput<String>, CallError> {
+        let Exited { status, stdout, stderr } = self.exit(input, max_bytes).await?;
+        interpret_exit(status, stdout, &stderr, max_bytes)
     }
 
     /// Makes one call in which the command checks `text`. Returns `None` if it exits with 0, and what it has
     /// written, to standard output and then to standard error, if it exits with one of `invalid_exit_codes`.
     pub async fn check(&self, text: &[u8], invalid_exit_codes: &[u8]) -> Result<CallOutput<Option<String>>, CallError> {
-        let Exited { status, stdout, stderr } = self.exit(text).await?;
+        let Exited { status, stdout, stderr } = self.exit(text, MAX_BODY_BYTES).await?;
         let is_invalid = |code: i32| u8::try_from(code).is_ok_and(|code| invalid_exit_codes.contains(&code));
         let value = if status.code().is_some_and(is_invalid) {
             Some([stdout, stderr].map(|written| String::from_utf8_lossy(&written).into_owned()).join("\n"))
         } else {
             // Of a valid text, what the command writes does not matter.
-            interpret_exit(status, Vec::new(), &stderr)?;
+            interpret_exit(status, Vec::new(), &stderr, MAX_BODY_BYTES)?;
             None
         };
         Ok(CallOutput { value, usage: None })
     }
 
-    /// Makes one call, until the command has exited.
-    async fn exit(&self, input: &[u8]) -> Result<Exited, CallError> {
-        match tokio::time::timeout(self.timeout.into(), self.attempt(input)).await {
+    /// Makes one call, until the command has exited. Keeps up to `max_bytes` of its standard output.
+    async fn exit(&self, input: &[u8], max_bytes: usize) -> Result<Exited, CallError> {
+        match tokio::time::timeout(self.timeout.into(), self.attempt(input, max_bytes)).await {
             Ok(result) => result,
             Err(_) => Err(CallError::Timeout),
         }
     }
 
-    async fn attempt(&self, input: &[u8]) -> Result<Exited, CallError> {
-        let failed = |detail: String| CallError::Command { detail };
+    async fn attempt(&self, input: &[u8], max_bytes: usize) -> Result<Exited, CallError> {
+        let not_started = |error: io::Error| CallError::CommandNotStarted { detail: error.to_string() };
         let mut command = tokio::process::Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if !self.directory.as_os_str().is_empty() {
@@ -105,7 +112,7 @@ impl Command {
         command.kill_on_drop(true);
         #[cfg(unix)]
         command.process_group(0);
-        let child = command.spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
+        let child = command.spawn().map_err(not_started)?;
         let mut group = ProcessGroup(child);
         let (stdin, stdout, stderr) = (group.0.stdin.take(), group.0.stdout.take(), group.0.stderr.take());
         let write = async move {
@@ -114,9 +121,9 @@ impl Command {
                 let _ = stdin.write_all(input).await;
             }
         };
-        let read = read_all(stdout, MAX_BODY_BYTES);
+        let read = read_all(stdout, max_bytes);
         let ((), stdout, stderr) = tokio::join!(write, read, read_all(stderr, MAX_STDERR_BYTES));
-        let status = group.0.wait().await.map_err(|error| failed(format!("it cannot be waited for: {error}")))?;
+        let status = group.0.wait().await.map_err(not_started)?;
         Ok(Exited { status, stdout, stderr })
     }
 }
@@ -141,7 +148,12 @@ fn is_executable(file: &Metadata) -> bool {
 }
 
 /// Returns the result of a command from its exit status and output.
-fn interpret_exit(status: ExitStatus, stdout: Vec<u8>, stderr: &[u8]) -> Result<CallOutput<String>, CallError> {
+fn interpret_exit(
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: &[u8],
+    max_bytes: usize,
+) -> Result<CallOutput<String>, CallError> {
     let malformed = |detail: String| CallError::Malformed { what: "usable", detail, usage: None };
     if !status.success() {
         let message = excerpt(&String::from_utf8_lossy(stderr));
@@ -149,8 +161,8 @@ fn interpret_exit(status: ExitStatus, stdout: Vec<u8>, stderr: &[u8]) -> Result<
         let is_temporary = status.code() == Some(TEMPORARY_EXIT_CODE.into());
         return Err(if is_temporary { CallError::CommandBusy { detail } } else { CallError::Command { detail } });
     }
-    if stdout.len() >= MAX_BODY_BYTES {
-        return Err(malformed(format!("it is longer than {MAX_BODY_BYTES} bytes")));
+    if stdout.len() >= max_bytes {
+        return Err(malformed(format!("it is longer than {max_bytes} bytes")));
     }
     match String::from_utf8(stdout) {
         Ok(value) => Ok(CallOutput { value, usage: None }),
@@ -207,13 +219,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exit_code_75_is_a_temporary_failure_and_any_other_is_final() {
+    async fn exit_code_75_is_a_temporary_failure_any_other_is_final_and_a_start_may_be_tried_again() {
         let error = shell("echo later >&2; exit 75").run(b"").await.unwrap_err();
         assert_eq!(error, CallError::CommandBusy { detail: "exit status: 75: later".to_string() });
         let error = shell("echo 'no\nsuch grade' >&2; exit 3").run(b"").await.unwrap_err();
         assert_eq!(error.to_string(), "the command failed (exit status: 3: no such grade)");
         let missing = Command { program: PathBuf::from("/nowhere/judge"), ..shell("") };
-        assert!(matches!(missing.run(b"").await, Err(CallError::Command { .. })));
+        assert!(matches!(missing.run(b"").await, Err(CallError::CommandNotStarted { .. })));
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use tidegate_core::budget::Usage;
 
 use super::answer::{CallError, excerpt, unreadable};
 use super::reasoning::{Content, SplitText};
+use super::tool_calls::{ToolTurn, chat_turn};
 use super::{CallOutput, TokenCounts};
 
 /// The answer of a chat model.
@@ -27,6 +28,9 @@ pub struct ChatAnswer {
     pub reasoning: Option<String>,
     /// Whether the answer was cut off at the maximum number of tokens.
     pub is_truncated: bool,
+    /// The tools that the model calls before it answers. None are called in a truncated answer, whose last call may
+    /// be incomplete.
+    pub turn: Option<ToolTurn>,
 }
 
 /// The fields of a chat completion that are used.
@@ -81,8 +85,8 @@ impl AnswerEnd {
 }
 
 impl Choice {
-    /// Returns the answer, or the error that the choice states.
-    fn into_answer(self, usage: Option<Usage>) -> Result<ChatAnswer, CallError> {
+    /// Returns the answer, or the error that the choice states. `turn` has the tools that it calls.
+    fn into_answer(self, usage: Option<Usage>, turn: Option<ToolTurn>) -> Result<ChatAnswer, CallError> {
         let refusal = self.message.refusal.as_str().map(excerpt).filter(|refusal| !refusal.is_empty());
         let end = AnswerEnd::of(&self.finish_reason);
         match end {
@@ -98,15 +102,17 @@ impl Choice {
             }
             _ => {
                 let is_truncated = end == AnswerEnd::Truncated;
+                let turn = turn.filter(|_| !is_truncated);
+                let may_be_empty = is_truncated || turn.is_some();
                 let message = self.message;
                 let given = [&message.reasoning_content, &message.reasoning].into_iter().filter_map(Value::as_str);
                 // Some servers send both fields with the same text.
                 let given = given.map(str::trim).find(|given| !given.is_empty()).map(str::to_string);
                 let content = message.content.map(|content| content.split(given.is_some()));
                 let is_thought_only = |split: &SplitText| split.text.is_empty() && !split.reasoning.is_empty();
-                let content = content.filter(|split| is_truncated || !is_thought_only(split));
+                let content = content.filter(|split| may_be_empty || !is_thought_only(split));
                 let SplitText { text, reasoning } =
-                    content.or(is_truncated.then(SplitText::default)).ok_or_else(|| {
+                    content.or(may_be_empty.then(SplitText::default)).ok_or_else(|| {
                         let reason =
                             self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", excerpt(reason)));
                         let detail = format!("it has no text{}", reason.unwrap_or_default());
@@ -114,21 +120,22 @@ impl Choice {
                     })?;
                 let reasoning: Vec<String> = given.into_iter().chain(reasoning).collect();
                 let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
-                Ok(ChatAnswer { text, reasoning, is_truncated })
+                Ok(ChatAnswer { text, reasoning, is_truncated, turn })
             }
         }
     }
 }
 
-/// Reads the first choice and the token usage.
-pub(crate) fn read_completion(body: &[u8]) -> Result<CallOutput<ChatAnswer>, CallError> {
+/// Reads the first choice and the token usage. Calls of tools are read if the request has tools.
+pub(crate) fn read_completion(body: &[u8], has_tools: bool) -> Result<CallOutput<ChatAnswer>, CallError> {
     let what = "a chat completion";
     let completion: ChatCompletion = serde_json::from_slice(body).map_err(|error| unreadable(what, &error, body))?;
     let usage = completion.usage.known();
     let Some(choice) = completion.choices.into_iter().next() else {
         return Err(CallError::Malformed { what, detail: "it has no choices".to_string(), usage });
     };
-    Ok(CallOutput { value: choice.into_answer(usage)?, usage })
+    let turn = if has_tools { chat_turn(body) } else { None };
+    Ok(CallOutput { value: choice.into_answer(usage, turn)?, usage })
 }
 
 #[cfg(test)]
@@ -139,7 +146,7 @@ mod tests {
 
     /// Reads a completion with this choice and a usage of 7 and 2 tokens.
     fn read(choice: &str) -> Result<ChatAnswer, CallError> {
-        let read = read_completion(format!(r#"{{"choices":[{choice}],{USAGE}}}"#).as_bytes())?;
+        let read = read_completion(format!(r#"{{"choices":[{choice}],{USAGE}}}"#).as_bytes(), false)?;
         assert_eq!(read.usage, KNOWN_USAGE);
         Ok(read.value)
     }
@@ -151,9 +158,9 @@ mod tests {
         let body = br#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}],
                         "usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}"#;
         let value = ChatAnswer { text: "hello".to_string(), ..ChatAnswer::default() };
-        assert_eq!(read_completion(body), Ok(CallOutput { value, usage: KNOWN_USAGE }));
+        assert_eq!(read_completion(body, false), Ok(CallOutput { value, usage: KNOWN_USAGE }));
         let body = br#"{"choices":[{"message":{"content":"x"}}],"usage":null}"#;
-        assert_eq!(read_completion(body).unwrap().usage, None);
+        assert_eq!(read_completion(body, false).unwrap().usage, None);
     }
 
     #[test]
@@ -164,7 +171,7 @@ mod tests {
             ("{}", "missing field `choices` at line 1 column 2"),
             (r#"{"choices":[]}"#, "it has no choices"),
         ] {
-            let error = read_completion(body.as_bytes()).unwrap_err().to_string();
+            let error = read_completion(body.as_bytes(), false).unwrap_err().to_string();
             assert_eq!(error, format!("the answer is not a chat completion: {expected}"));
         }
     }
@@ -180,7 +187,7 @@ mod tests {
         ] {
             let body = format!(r#"{{"choices":{choices},{USAGE}}}"#);
             let (CallError::Malformed { detail, usage, .. } | CallError::Unreadable { detail, usage, .. }) =
-                read_completion(body.as_bytes()).unwrap_err()
+                read_completion(body.as_bytes(), false).unwrap_err()
             else {
                 panic!("{body}")
             };
@@ -227,7 +234,7 @@ mod tests {
     fn an_open_block_at_the_token_limit_is_a_truncated_answer_without_text() {
         let answer = read(r#"{"message":{"content":"<think>See. And"},"finish_reason":"length"}"#).unwrap();
         let reasoning = Some("See. And".to_string());
-        assert_eq!(answer, ChatAnswer { text: String::new(), reasoning, is_truncated: true });
+        assert_eq!(answer, ChatAnswer { reasoning, is_truncated: true, ..ChatAnswer::default() });
     }
 
     #[test]
@@ -247,7 +254,7 @@ mod tests {
             ("a total that is too small", r#"{"prompt_tokens":9,"completion_tokens":5,"total_tokens":3}"#, 5),
         ] {
             let body = format!(r#"{{"choices":[{{"message":{{"content":"x"}}}}],"usage":{usage}}}"#);
-            let used = read_completion(body.as_bytes()).unwrap().usage.unwrap();
+            let used = read_completion(body.as_bytes(), false).unwrap().usage.unwrap();
             assert_eq!(used.output_tokens, output, "{what}");
         }
     }

@@ -170,7 +170,7 @@ pub struct Ledger {
 pub enum LedgerStop {
     /// A call might have exceeded this limit.
     CostLimit(Money),
-    /// The file of the spent amount cannot be written. Holds the error message.
+    /// The file of the spent amount, or what a call has paid for, cannot be written. Holds the error message.
     Unwritable(String),
 }
 
@@ -221,6 +221,11 @@ impl Ledger {
     #[must_use]
     pub fn stop_reason(&self) -> Option<&LedgerStop> {
         self.stop.as_ref()
+    }
+
+    /// Rejects all later calls, since what they pay for cannot be written. `why` is the error message.
+    pub fn stop_unwritable(&mut self, why: String) {
+        self.stop.get_or_insert(LedgerStop::Unwritable(why));
     }
 
     /// Returns what the job may have spent.

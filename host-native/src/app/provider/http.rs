@@ -178,6 +178,11 @@ impl HttpClient {
         result.and_then(|body| read(&body)).map_err(|error| self.redact(error))
     }
 
+    /// Reads the file at the URL, which may have up to `max_bytes`.
+    pub async fn get_up_to(&self, max_bytes: usize) -> Result<Vec<u8>, CallError> {
+        self.attempt(self.http.get(self.url.clone()), max_bytes).await
+    }
+
     /// Checks with a GET request that the server can be reached and accepts the key. An error such as 404 or
     /// 405 counts as success: the URL may accept POST only. 403 does not: it concerns the key.
     pub async fn check_reachable(&self) -> Result<(), CallError> {

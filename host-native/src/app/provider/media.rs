@@ -228,6 +228,14 @@ fn data_url(kind: MediaKind, data: &str) -> Result<Encoded, String> {
     parsed.filter(|encoded| STANDARD.decode(&*encoded.base64).is_ok()).ok_or_else(invalid)
 }
 
+/// Returns the extension of an image in a format that models read; `None` for other content.
+pub(super) fn image_extension(bytes: &[u8]) -> Option<&'static str> {
+    match MediaKind::Image.type_named(infer::get(bytes)?.mime_type())? {
+        "image/jpeg" => Some("jpg"),
+        media_type => media_type.strip_prefix("image/"),
+    }
+}
+
 fn check_length(path: &Path, found: std::io::Result<std::fs::Metadata>) -> Result<(), String> {
     let found = found.map_err(|error| cannot_read(path, &error))?;
     let path = path.display();

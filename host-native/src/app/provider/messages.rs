@@ -7,6 +7,7 @@
 //! | `stop` | `stop_sequences` |
 //! | images | blocks of the type `image` |
 //! | a JSON Schema | a tool with that schema, which the model must call: its input is the answer |
+//! | tools and their calls | see [`tool_calls`](super::tool_calls) |
 //!
 //! | `stop_reason` | result |
 //! | --- | --- |
@@ -24,6 +25,7 @@ use super::completion::ChatAnswer;
 use super::http::RequestExtras;
 use super::media::Media;
 use super::reasoning::{Content, SplitText};
+use super::tool_calls::{OfferedTool, messages_answer, messages_result, messages_tools, messages_turn};
 use super::{ApiKey, CallOutput, TokenCounts};
 
 /// The token limit of an answer if none is set. All models of the API allow it.
@@ -47,14 +49,13 @@ pub(super) fn headers(key: Option<ApiKey>) -> RequestExtras {
 
 /// Returns the body of a request. `extra_body` holds the keys that every request of the model has.
 pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<String, Value>) -> Value {
-    let Conversation { messages, temperature, top_p, max_tokens, stop, response_format, extra, .. } = conversation;
+    let Conversation { messages, temperature, top_p, max_tokens, stop, tools, extra, .. } = conversation;
     let (system, dialogue): (Vec<&Message>, Vec<&Message>) =
         messages.iter().partition(|message| message.role == Role::System);
     let mut body = extra_body.clone();
     body.extend(extra.clone());
     body.insert("model".to_string(), model.into());
-    let dialogue = dialogue.into_iter().map(|message| message.with_parts("text", Media::messages_block));
-    body.insert("messages".to_string(), dialogue.collect());
+    body.insert("messages".to_string(), dialogue_of(&dialogue).into());
     if !system.is_empty() {
         let texts: Vec<&str> = system.iter().map(|message| message.content.as_str()).collect();
         body.insert("system".to_string(), texts.join("\n\n").into());
@@ -69,36 +70,71 @@ pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<St
     if !stop.is_empty() {
         body.insert("stop_sequences".to_string(), json!(stop));
     }
-    if let Some(tool) = response_format.as_ref().and_then(AnswerTool::of) {
+    let answer_tool = AnswerTool::of(conversation);
+    let mut listed: Vec<Value> = messages_tools(tools).collect();
+    if let Some(AnswerTool { name, schema }) = &answer_tool {
         // A model that thinks may not be forced to call a tool. It then may answer with a text, too.
         let is_thinking = body.get("thinking").is_some_and(|thinking| thinking["type"] != "disabled");
-        let choice = if is_thinking { json!({ "type": "auto" }) } else { json!({ "type": "tool", "name": tool.name }) };
-        body.insert(
-            "tools".to_string(),
-            json!([{ "name": tool.name, "description": TOOL, "input_schema": tool.schema }]),
-        );
-        body.insert("tool_choice".to_string(), choice);
+        let choice = match (is_thinking, tools.is_empty()) {
+            (true, _) => json!({ "type": "auto" }),
+            (false, true) => json!({ "type": "tool", "name": name }),
+            // Either one of the tools, or that for the answer.
+            (false, false) => json!({ "type": "any" }),
+        };
+        listed.push(json!({ "name": name, "description": TOOL, "input_schema": schema }));
+        // With tools, the file may choose one for the first call.
+        if tools.is_empty() || !body.contains_key("tool_choice") {
+            body.insert("tool_choice".to_string(), choice);
+        }
+    }
+    if !listed.is_empty() {
+        body.insert("tools".to_string(), listed.into());
     }
     Value::Object(body)
+}
+
+/// Returns the messages of the user and the model. All results of the calls in one answer are in one message.
+fn dialogue_of(messages: &[&Message]) -> Vec<Value> {
+    let mut dialogue: Vec<Value> = Vec::new();
+    let mut is_after_result = false;
+    for message in messages {
+        let result = messages_result(message);
+        let was_result = std::mem::replace(&mut is_after_result, result.is_some());
+        let Some(result) = result else {
+            let answer = messages_answer(message);
+            dialogue.push(answer.unwrap_or_else(|| message.with_parts("text", Media::messages_block)));
+            continue;
+        };
+        let before = dialogue.last_mut().filter(|_| was_result).and_then(|last| last.get_mut("content"));
+        match before.and_then(Value::as_array_mut) {
+            Some(results) => results.push(result),
+            None => dialogue.push(json!({ "role": "user", "content": [result] })),
+        }
+    }
+    dialogue
 }
 
 /// What the model reads about the tool.
 const TOOL: &str = "Returns the answer in the form that is asked for. Call it once, with the whole answer.";
 
 /// The tool whose input is the answer.
-struct AnswerTool<'a> {
-    name: &'a Value,
+struct AnswerTool {
+    name: String,
     /// The schema of its input, which is always an object.
     schema: Value,
 }
 
-impl<'a> AnswerTool<'a> {
+impl AnswerTool {
     /// Returns the tool for a `response_format` with a schema.
-    fn of(response_format: &'a Value) -> Option<Self> {
-        let format = response_format.get("json_schema")?;
-        let (name, schema) = (format.get("name")?, format.get("schema")?);
-        let schema = if is_object(schema) { schema.clone() } else { wrap(schema) };
-        Some(Self { name, schema })
+    fn of(conversation: &Conversation) -> Option<Self> {
+        let format = conversation.response_format.as_ref()?.get("json_schema")?;
+        let schema = format.get("schema")?;
+        let mut name = format.get("name")?.as_str()?.to_string();
+        let is_taken = |name: &str| conversation.tools.iter().any(|OfferedTool { name: other, .. }| other == name);
+        while is_taken(&name) {
+            name.push('_');
+        }
+        Some(Self { name, schema: if is_object(schema) { schema.clone() } else { wrap(schema) } })
     }
 }
 
@@ -131,13 +167,17 @@ struct MessageBody {
     usage: TokenCounts,
 }
 
-/// Reads the answer to a request with this `response_format`.
-pub(super) fn read(body: &[u8], response_format: Option<&Value>) -> Result<CallOutput<ChatAnswer>, CallError> {
+/// Reads the answer to a request with this conversation.
+pub(super) fn read(body: &[u8], conversation: &Conversation) -> Result<CallOutput<ChatAnswer>, CallError> {
     let what = "a message";
     let message: MessageBody = serde_json::from_slice(body).map_err(|error| unreadable(what, &error, body))?;
     let usage = message.usage.known();
     let reason = message.stop_reason.as_str().unwrap_or_default();
-    let is_wrapped = response_format.is_some_and(|format| !is_object(&format["json_schema"]["schema"]));
+    let format = conversation.response_format.as_ref();
+    let is_wrapped = format.is_some_and(|format| !is_object(&format["json_schema"]["schema"]));
+    let answer_tool = AnswerTool::of(conversation);
+    let has_tools = !conversation.tools.is_empty();
+    let is_answer = |block: &Value| !has_tools || answer_tool.as_ref().is_some_and(|tool| block["name"] == tool.name);
     let (mut texts, mut reasoning, mut input) = (String::new(), Vec::new(), None);
     for block in &message.content {
         match block["type"].as_str() {
@@ -146,11 +186,11 @@ pub(super) fn read(body: &[u8], response_format: Option<&Value>) -> Result<CallO
                 let thought = block["thinking"].as_str().unwrap_or_default().trim();
                 reasoning.extend((!thought.is_empty()).then(|| thought.to_string()));
             }
-            Some("tool_use") => {
+            Some("tool_use") if is_answer(block) => {
                 let given = &block["input"];
                 input = Some(given.get(WRAPPED).filter(|_| is_wrapped).unwrap_or(given).to_string());
             }
-            // Encrypted reasoning, and blocks of tools of the server.
+            // Other tools, encrypted reasoning, and blocks of tools of the server.
             _ => {}
         }
     }
@@ -158,6 +198,8 @@ pub(super) fn read(body: &[u8], response_format: Option<&Value>) -> Result<CallO
         return Err(CallError::Refused { detail: excerpt(&texts), usage });
     }
     let is_truncated = matches!(reason, "max_tokens" | "model_context_window_exceeded");
+    // A model that has answered needs no more tools.
+    let turn = if has_tools && input.is_none() && !is_truncated { messages_turn(&message.content) } else { None };
     let text = if let Some(input) = input {
         input
     } else {
@@ -165,18 +207,19 @@ pub(super) fn read(body: &[u8], response_format: Option<&Value>) -> Result<CallO
         reasoning.extend(more);
         text
     };
-    if text.is_empty() && !is_truncated {
+    if text.is_empty() && !is_truncated && turn.is_none() {
         let detail = format!("it has no text (stop_reason {})", excerpt(reason));
         return Err(CallError::Malformed { what, detail, usage });
     }
     let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
-    Ok(CallOutput { value: ChatAnswer { text, reasoning, is_truncated }, usage })
+    Ok(CallOutput { value: ChatAnswer { text, reasoning, is_truncated, turn }, usage })
 }
 
 #[cfg(test)]
 mod tests {
     use tidegate_core::budget::Usage;
 
+    use super::super::tool_calls::{ToolCall, ToolResult, ToolTurn};
     use super::*;
 
     fn conversation(response_format: Option<Value>) -> Conversation {
@@ -239,15 +282,69 @@ mod tests {
         );
     }
 
+    /// Returns a conversation in which a model has called two tools, with this `response_format`.
+    fn with_tools(response_format: Option<Value>) -> Conversation {
+        let message = |id: &str, is_error| {
+            let result = ToolResult { call_id: id.to_string(), tool: "tide".to_string(), is_error };
+            Message { result: Some(result), ..Message::text(Role::User, "low") }
+        };
+        let call = |id: &str| ToolCall { id: id.to_string(), name: "tide".to_string(), arguments: "{}".to_string() };
+        let turn = ToolTurn { calls: vec![call("a"), call("b")], ..ToolTurn::default() };
+        let tool = |name: &str| OfferedTool {
+            name: name.to_string(),
+            description: String::new(),
+            parameters: json!({ "type": "object" }),
+        };
+        let mut conversation = conversation(response_format);
+        conversation.messages.push(Message { turn: Some(turn), ..Message::text(Role::Assistant, "I look.") });
+        conversation.messages.extend([message("a", false), message("b", true)]);
+        Conversation { tools: vec![tool("tide"), tool("grade")].into(), ..conversation }
+    }
+
+    #[test]
+    fn the_results_of_one_answer_are_in_one_message() {
+        let body = body("claude", &with_tools(None), &Map::new());
+        let call = |id: &str| json!({ "type": "tool_use", "id": id, "name": "tide", "input": {} });
+        let content = json!([{ "type": "text", "text": "I look." }, call("a"), call("b")]);
+        assert_eq!(body["messages"][3], json!({ "role": "assistant", "content": content }));
+        let content = json!([
+            { "type": "tool_result", "tool_use_id": "a", "content": "low" },
+            { "type": "tool_result", "tool_use_id": "b", "content": "low", "is_error": true },
+        ]);
+        assert_eq!(body["messages"][4], json!({ "role": "user", "content": content }));
+        assert_eq!(body["messages"].as_array().unwrap().len(), 5);
+        assert_eq!(body.get("tool_choice"), None);
+    }
+
+    #[test]
+    fn the_tool_for_the_answer_is_offered_beside_others_under_a_name_of_its_own() {
+        let conversation = with_tools(Some(format(&json!({ "type": "object" }))));
+        let body = body("claude", &conversation, &Map::new());
+        let names: Vec<&Value> = body["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+        assert_eq!(names, ["tide", "grade", "grade_"]);
+        assert_eq!(body["tool_choice"], json!({ "type": "any" }));
+        let chosen = json!({ "tool_choice": { "type": "tool", "name": "tide" } });
+        let body = super::body("claude", &conversation, chosen.as_object().unwrap());
+        assert_eq!(body["tool_choice"], chosen["tool_choice"]);
+        let used = |name: &str| {
+            let block = json!({ "type": "tool_use", "id": "t", "name": name, "input": { "score": 4 } });
+            let body = json!({ "content": [block], "stop_reason": "tool_use" }).to_string();
+            read(body.as_bytes(), &conversation).unwrap().value
+        };
+        assert_eq!((used("grade_").text.as_str(), used("grade_").turn), (r#"{"score":4}"#, None));
+        let turn = used("grade").turn.unwrap();
+        assert_eq!((turn.calls[0].name.as_str(), turn.calls[0].arguments.as_str()), ("grade", r#"{"score":4}"#));
+    }
+
     fn answer(body: &str, format: Option<&Value>) -> Result<ChatAnswer, CallError> {
-        read(body.as_bytes(), format).map(|output| output.value)
+        read(body.as_bytes(), &conversation(format.cloned())).map(|output| output.value)
     }
 
     /// Recorded answers of the API, with shorter texts and without what is not read.
     #[test]
     fn recorded_answers_are_read() {
         let text = r#"{"id":"msg_013Zva2CMHLNnXjNJJKqJ2EF","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Hi! My name is Claude."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":2095,"cache_creation_input_tokens":100,"cache_read_input_tokens":5,"output_tokens":503,"service_tier":"standard"}}"#;
-        let output = read(text.as_bytes(), None).unwrap();
+        let output = read(text.as_bytes(), &conversation(None)).unwrap();
         assert_eq!(output.usage, Some(Usage::tokens(2_200, 503)), "with what was written to and read from the cache");
         assert_eq!(output.value, ChatAnswer { text: "Hi! My name is Claude.".to_string(), ..ChatAnswer::default() });
 

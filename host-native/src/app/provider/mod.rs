@@ -12,6 +12,7 @@ pub mod completion;
 pub mod cost;
 pub mod embedding;
 pub mod http;
+pub mod image;
 pub mod key;
 pub mod media;
 mod messages;
@@ -19,6 +20,7 @@ pub mod probe;
 mod rate_feedback;
 mod reasoning;
 mod responses;
+pub mod tool_calls;
 
 use serde::Deserialize;
 use tidegate_core::budget::Usage;
@@ -46,6 +48,8 @@ pub enum Client {
     Batch(Box<batch::BatchClient>),
     /// An embedding model.
     Embedding(embedding::EmbeddingClient),
+    /// A model that generates images.
+    Image(Box<image::ImageClient>),
     /// A judge that is an HTTP endpoint.
     Http(http::HttpClient),
     /// A judge that is a command on this machine.

@@ -5,6 +5,7 @@
 //! | messages | `input`, with parts of the type `input_image` for images |
 //! | `max_tokens` | `max_output_tokens` |
 //! | the format of the answer | `text.format` |
+//! | tools and their calls | see [`tool_calls`](super::tool_calls) |
 //! | | `store = false`: the provider keeps no copy, unless the file says so |
 //!
 //! | `status` and `incomplete_details.reason` | result |
@@ -22,17 +23,23 @@ use super::chat::Conversation;
 use super::completion::ChatAnswer;
 use super::media::Media;
 use super::reasoning::{Content, SplitText};
+use super::tool_calls::{responses_items, responses_tools, responses_turn};
 use super::{CallOutput, TokenCounts};
 
 /// Returns the body of a request. `extra_body` holds the keys that every request of the model has.
 pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<String, Value>) -> Value {
-    let Conversation { messages, temperature, top_p, max_tokens, response_format, extra, .. } = conversation;
+    let Conversation { messages, temperature, top_p, max_tokens, response_format, tools, extra, .. } = conversation;
     let mut body = Map::from_iter([("store".to_string(), false.into())]);
     body.extend(extra_body.clone());
     body.extend(extra.clone());
     body.insert("model".to_string(), model.into());
-    let input = messages.iter().map(|message| message.with_parts("input_text", Media::responses_part));
+    let input = messages.iter().flat_map(|message| {
+        responses_items(message).unwrap_or_else(|| vec![message.with_parts("input_text", Media::responses_part)])
+    });
     body.insert("input".to_string(), input.collect());
+    if !tools.is_empty() {
+        body.insert("tools".to_string(), responses_tools(tools));
+    }
     let options = [
         ("max_output_tokens", max_tokens.map(Value::from)),
         ("temperature", temperature.map(Value::from)),
@@ -66,8 +73,8 @@ struct ResponseBody {
     usage: TokenCounts,
 }
 
-/// Reads an answer.
-pub(super) fn read(body: &[u8]) -> Result<CallOutput<ChatAnswer>, CallError> {
+/// Reads an answer. Calls of tools are read if the request has tools.
+pub(super) fn read(body: &[u8], has_tools: bool) -> Result<CallOutput<ChatAnswer>, CallError> {
     let what = "a response";
     let response: ResponseBody = serde_json::from_slice(body).map_err(|error| unreadable(what, &error, body))?;
     let usage = response.usage.known();
@@ -102,12 +109,13 @@ pub(super) fn read(body: &[u8]) -> Result<CallOutput<ChatAnswer>, CallError> {
     }
     let SplitText { text, reasoning: more } = Content::Text(text).split(!reasoning.is_empty());
     reasoning.extend(more);
-    if text.is_empty() && !is_incomplete {
+    let turn = if has_tools && !is_incomplete { responses_turn(&response.output) } else { None };
+    if text.is_empty() && !is_incomplete && turn.is_none() {
         let detail = format!("it has no text (status {})", excerpt(status));
         return Err(CallError::Malformed { what, detail, usage });
     }
     let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
-    Ok(CallOutput { value: ChatAnswer { text, reasoning, is_truncated: is_incomplete }, usage })
+    Ok(CallOutput { value: ChatAnswer { text, reasoning, is_truncated: is_incomplete, turn }, usage })
 }
 
 #[cfg(test)]
@@ -142,14 +150,14 @@ mod tests {
     }
 
     fn answer(body: &str) -> Result<ChatAnswer, CallError> {
-        read(body.as_bytes()).map(|output| output.value)
+        read(body.as_bytes(), false).map(|output| output.value)
     }
 
     /// Recorded answers of the API, with shorter texts and without what is not read.
     #[test]
     fn recorded_answers_are_read() {
         let text = r#"{"id":"resp_67ccd2bed1ec8190b14f964abc0542670bb6a6b452d3795b","object":"response","created_at":1741476542,"status":"completed","error":null,"incomplete_details":null,"model":"gpt-4.1-2025-04-14","output":[{"type":"message","id":"msg_67","status":"completed","role":"assistant","content":[{"type":"output_text","text":"In a grove.","annotations":[]}]}],"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":0},"output_tokens":87,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":123}}"#;
-        let output = read(text.as_bytes()).unwrap();
+        let output = read(text.as_bytes(), false).unwrap();
         assert_eq!(output.usage, Some(Usage::tokens(36, 87)));
         assert_eq!(output.value, ChatAnswer { text: "In a grove.".to_string(), ..ChatAnswer::default() });
 

@@ -50,7 +50,7 @@ fn scenario(file: &PipelineFile, resolved: &ResolvedPipeline) -> Option<Scenario
     let models = file.models.iter().map(model).collect::<Option<Vec<_>>>()?;
     let columns = resolved.columns.iter().zip(&file.columns).map(|(column, spec)| {
         let model = match &spec.kind {
-            ColumnKind::Llm(call) if call.structure.is_none() && call.fallbacks.is_empty() => {
+            ColumnKind::Llm(call) if call.structure.is_none() && call.fallbacks.is_empty() && call.tools.is_empty() => {
                 Some(&file.models[call.model])
             }
             ColumnKind::Expression(_) | ColumnKind::Sampler(_) | ColumnKind::Reasoning(_) | ColumnKind::Model(_) => {

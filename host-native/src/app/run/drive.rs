@@ -100,10 +100,12 @@ pub(super) async fn drive(
                     has_enough = true;
                     // The rows of calls in flight are too many, but the calls cost what they cost.
                     handle.drain();
+                    work.stop_tools();
                 }
                 let withheld = models.ledger().lock().stop_reason().filter(|_| !is_reported).cloned();
                 if let Some(withheld) = withheld {
                     is_reported = true;
+                    work.stop_tools();
                     let why = match withheld {
                         LedgerStop::CostLimit(_) => "the next call might pass the cost limit".to_string(),
                         LedgerStop::Unwritable(why) => why,
@@ -134,6 +136,7 @@ pub(super) async fn drive(
                     StopSignal::Terminate => {
                         stop_batches(monitored);
                         handle.drain();
+                        work.stop_tools();
                         screen.print_message("terminated: awaiting outstanding calls, making no more (terminate again to stop at once)");
                     }
                 }

@@ -171,6 +171,22 @@ fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEs
     }
     let has_media = |column: &GeneratedColumn| matches!(&column.fill, Fill::Llm(chat) if chat.has_media());
     for column in &resolved.columns {
+        if let Fill::Llm(chat) = &column.fill
+            && !chat.tools.is_empty()
+        {
+            notes.push(format!("The calls after those of tools in `{}` are not counted.", column.name));
+        }
+        match &column.fill {
+            Fill::Image(image) if image.answer_tokens.is_none() => notes.push(format!(
+                "The tokens and the cost of the images that `{}` makes are not counted, since it has no `answer_tokens`.",
+                column.name
+            )),
+            Fill::Image(_) => notes.push(format!(
+                "The cost of the images that `{}` makes is only as exact as its `answer_tokens`.",
+                column.name
+            )),
+            _ => {}
+        }
         if has_media(column) {
             notes.push(format!("The tokens and the cost of images and audio in `{}` are not counted.", column.name));
         }

@@ -12,8 +12,9 @@
 //!
 //! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the mean
 //! over the sample is used for all rows. A condition that depends only on known values is evaluated; any other is
-//! assumed to hold. Neither retries nor the tokens of images and recordings are counted. So the estimate is close where prompts depend on the dataset, and an
-//! upper bound where conditions depend on answers.
+//! assumed to hold. Neither retries, nor calls after those of tools, nor the tokens of images and recordings are
+//! counted; those of an image that is made are `answer_tokens`. So the estimate is close where prompts depend on the dataset, and an upper bound where conditions depend on
+//! answers.
 
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
@@ -21,6 +22,7 @@ use tidegate_core::pipeline::Strategy;
 
 use crate::app::config::pipeline::OutputForm;
 use crate::app::data::{DatasetError, Row};
+use crate::app::provider::image::ImageRequest;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::llm::LlmFill;
 use crate::app::run::columns::structure::AnswerFormat;
@@ -282,6 +284,12 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
             let dimensions = fill.dimensions.unwrap_or(1) as usize;
             let error = input.err().map(|why| why.to_string());
             Placeholder { value: vec![Value::from(0.5); dimensions].into(), call: Some(usage), error }
+        }
+        Fill::Image(fill) => {
+            let request = fill.request(context);
+            let usage = fill.estimate(request.as_ref().unwrap_or(&ImageRequest::default()));
+            let error = request.err().map(|why| why.to_string());
+            Placeholder { value: placeholder_text(1), call: Some(usage), error }
         }
         Fill::Validation(fill) => {
             let checked = fill.check_here(context);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, Endpoint, ModelSpec, PipelineFile};
+use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, Endpoint, ModelSpec, PipelineFile, ToolSpec};
 use crate::app::data::digest::FileDigest;
 use crate::app::error::Error;
 use crate::app::output::{DoneRowGroups, Identity, JobTotals, MANIFEST_SCHEMA, Manifest, RunState};
@@ -56,6 +56,13 @@ fn model_identity(model: &ModelSpec) -> String {
     }
 }
 
+/// Returns what identifies each of these tools to the rows that are filled with it.
+fn tool_identities(file: &PipelineFile, tools: &[usize]) -> impl Iterator<Item = String> {
+    tools.iter().filter_map(|at| file.tools.get(*at)).map(|ToolSpec { name, description, parameters, argv, .. }| {
+        format!("\n{name}\n{description}\n{}\n{argv:?}", parameters.get_ref())
+    })
+}
+
 /// Returns everything that the rows of a run depend on.
 fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity, Error> {
     // A sorted table, so that the order of keys and the layout of the file do not matter.
@@ -65,7 +72,9 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
     let column = |(index, (column, table)): (usize, (&ColumnSpec, &toml::Value))| {
         // A schema may be in a file of its own, so the table alone does not identify it.
         let schema = column.kind.schema().map_or(String::new(), |schema| schema.get_ref().to_string());
-        (column.name.get_ref().clone(), sha256(&format!("{index}\n{table}\n{schema}")))
+        let tools: String =
+            column.kind.chat().into_iter().flat_map(|call| tool_identities(file, &call.tools)).collect();
+        (column.name.get_ref().clone(), sha256(&format!("{index}\n{table}\n{schema}{tools}")))
     };
     let columns = file.columns.iter().zip(tables).enumerate().map(column).collect();
     // Only models that columns call.

@@ -407,7 +407,8 @@ fn callers(
         let invalid = |error: &dyn std::fmt::Display| file.source.error(spec.weight.span(), error.to_string());
         let group = models_of_run.group(&column.name, column.weight).map_err(|error| invalid(&error))?;
         let models = models_of_run.called(&models).map_err(|error| invalid(&error))?;
-        Ok(Some(Caller { models, group, batches: None }))
+        let tools = spec.kind.chat().map_or_else(Vec::new, |call| models::tool_commands(file, &call.tools));
+        Ok(Some(Caller { models, group, batches: None, tools }))
     };
     resolved.columns.iter().zip(&file.columns).map(caller).collect()
 }

@@ -13,9 +13,12 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
 use tidegate_core::replay::{Recorded, Sequence};
 use tidegate_core::request::{GroupId, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::time::Duration;
 use tokio::task::JoinSet;
 
-use crate::app::config::pipeline::{CallMode, Domain, Endpoint, ExtraValue, FileError, ModelSpec, PipelineFile};
+use crate::app::config::pipeline::{
+    CallMode, Domain, Endpoint, ExtraValue, FileError, ModelSpec, PipelineFile, ToolSpec,
+};
 use crate::app::error::Error;
 use crate::app::mock::MockServer;
 use crate::app::provider::batch::BatchClient;
@@ -23,6 +26,7 @@ use crate::app::provider::command::Command;
 use crate::app::provider::cost::{Ledger, Price, SharedLedger};
 use crate::app::provider::embedding::EmbeddingClient;
 use crate::app::provider::http::{HttpClient, HttpEndpoint, RequestExtras};
+use crate::app::provider::image::ImageClient;
 use crate::app::provider::key::{is_name_of_key, is_variable_name};
 use crate::app::provider::{ApiKey, ChatClient, ChatEndpoint, Client};
 use crate::app::run::columns::CalledModel;
@@ -150,8 +154,8 @@ impl Models {
     }
 }
 
-/// Spawns the health calls of all providers, each with the client of its first model. A judge gets none: its
-/// calls may have a cost that is unknown here.
+/// Spawns the health calls of all providers, each with the client of its first model. A judge and a model of
+/// images get none: the cost of a call is unknown here, or high.
 fn make_health_calls(providers: &[Arc<Provider>], callers: &[(Client, usize)]) -> JoinSet<()> {
     let mut health_calls = JoinSet::new();
     for (index, provider) in providers.iter().enumerate() {
@@ -204,7 +208,7 @@ pub fn check_model(file: &PipelineFile, index: usize) -> Result<(), FileError> {
         read_key(file, model, name)?;
     }
     let Endpoint::Command { argv, directory, pass_env } = &model.endpoint else { return Ok(()) };
-    match command(argv, directory, hidden_variables(file, pass_env), model).find() {
+    match command(argv, directory, hidden_variables(file, pass_env), model.timeout).find() {
         Ok(_) => Ok(()),
         Err(why) => {
             let program = argv.first().map_or("", String::as_str);
@@ -212,6 +216,29 @@ pub fn check_model(file: &PipelineFile, index: usize) -> Result<(), FileError> {
             Err(file.source.error(model.span.clone(), message).expected("a program that can be run"))
         }
     }
+}
+
+/// Returns the commands of the tools at these places in `file`.
+#[must_use]
+pub fn tool_commands(file: &PipelineFile, tools: &[usize]) -> Vec<Command> {
+    tools.iter().filter_map(|at| file.tools.get(*at)).map(|tool| tool_command(file, tool)).collect()
+}
+
+fn tool_command(file: &PipelineFile, tool: &ToolSpec) -> Command {
+    let ToolSpec { argv, directory, pass_env, timeout, .. } = tool;
+    command(argv, directory, hidden_variables(file, pass_env), *timeout)
+}
+
+/// Checks that the commands of the tools that columns offer exist. Returns an error for each that does not.
+pub fn check_tools(file: &PipelineFile) -> impl Iterator<Item = FileError> {
+    let offered: BTreeSet<usize> =
+        file.columns.iter().filter_map(|column| column.kind.chat()).flat_map(|call| call.tools.clone()).collect();
+    offered.into_iter().filter_map(|at| file.tools.get(at)).filter_map(|tool| {
+        let why = tool_command(file, tool).find().err()?;
+        let program = tool.argv.first().map_or("", String::as_str);
+        let message = format!("the tool `{}` is the command `{program}`, {why}", tool.name);
+        Some(file.source.error(tool.span.clone(), message).expected("a program that can be run"))
+    })
 }
 
 /// Returns a gate with the models of `file` registered and no clients, for a dry run.
@@ -333,7 +360,7 @@ fn client(file: &PipelineFile, model: &ModelSpec, is_called: bool, mock: &str) -
             client.map(Client::Http).map_err(|error| https_error(file, model, &error))
         }
         Endpoint::Command { argv, directory, pass_env } => {
-            Ok(Client::Command(command(argv, directory, hidden_variables(file, pass_env), model)))
+            Ok(Client::Command(command(argv, directory, hidden_variables(file, pass_env), model.timeout)))
         }
     }
 }
@@ -354,6 +381,7 @@ fn remote_client(
         timeout: model.timeout,
     };
     let client = match model.domain {
+        Domain::Image => ImageClient::new(endpoint).map(|client| Client::Image(Box::new(client.with_extras(extras)))),
         Domain::Embedding => EmbeddingClient::new(endpoint).map(|client| Client::Embedding(client.with_extras(extras))),
         Domain::Chat | Domain::Judge if model.mode == CallMode::Batch => {
             BatchClient::new(endpoint, extras).map(|client| Client::Batch(Box::new(client)))
@@ -401,7 +429,7 @@ fn https_error(file: &PipelineFile, model: &ModelSpec, error: &str) -> Error {
 
 /// Returns the command `argv`. A program with a relative path is resolved against `directory`, in which the
 /// command runs; a plain name is looked up in `PATH`.
-fn command(argv: &[String], directory: &Path, hidden: Vec<OsString>, model: &ModelSpec) -> Command {
+fn command(argv: &[String], directory: &Path, hidden: Vec<OsString>, timeout: Duration) -> Command {
     let (program, arguments) = argv.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let program = Path::new(program);
     let is_path = program.components().count() > 1 || program.starts_with(".");
@@ -414,7 +442,7 @@ fn command(argv: &[String], directory: &Path, hidden: Vec<OsString>, model: &Mod
         arguments: arguments.to_vec(),
         directory: directory.to_path_buf(),
         hidden,
-        timeout: model.timeout,
+        timeout,
     }
 }
 

@@ -110,7 +110,7 @@ impl Preflight {
         }
     }
 
-    /// Checks the keys, commands and prices of the models that columns call.
+    /// Checks the keys, commands and prices of the models that columns call, and the commands of tools.
     fn check_models(&mut self, request: &RunRequest) {
         let file = &self.file;
         let mut variables: Vec<&str> = Vec::new();
@@ -125,6 +125,7 @@ impl Preflight {
             variables.extend(names);
             self.problems.push(error.into());
         }
+        self.problems.extend(models::check_tools(file).map(Error::from));
         if request.max_cost.is_some() {
             self.problems.extend(unpriced_model(file).map(Error::from));
         }

@@ -221,6 +221,11 @@ impl Provider {
         self.ledger.lock().settle(self.cost(estimate), Money::default());
     }
 
+    /// Rejects all further calls of the run, since the output cannot be written. `why` is the error message.
+    pub fn stop_unwritable(&self, why: String) {
+        self.ledger.lock().stop_unwritable(why);
+    }
+
     /// Returns the cost of `tokens`; 0 without a price.
     #[must_use]
     pub fn cost(&self, tokens: Tokens) -> Money {
@@ -384,16 +389,19 @@ impl Classify for CallError {
             Self::QuotaExhausted { .. } => Outcome::QuotaExhausted.into(),
             Self::Unreadable { usage, .. } => Completion { usage: *usage, ..Outcome::ProviderFailure.into() },
             // The provider did its work; the error is in the content of the answer.
-            Self::Malformed { usage, .. } | Self::ContentFiltered { usage, .. } | Self::Refused { usage, .. } => {
-                Completion { usage: *usage, ..Outcome::Success.into() }
-            }
+            Self::Malformed { usage, .. }
+            | Self::NotDownloaded { usage, .. }
+            | Self::ContentFiltered { usage, .. }
+            | Self::Refused { usage, .. } => Completion { usage: *usage, ..Outcome::Success.into() },
             Self::NotSent { .. } => Outcome::LocalCancelled.into(),
             Self::Connection { .. } => Outcome::ConnectionFailed.into(),
             Self::KeyRejected { .. } => Outcome::KeyRejected.into(),
             // As for a missing model, calls wait for a person, and no row is dropped.
             Self::ModelNotFound { .. } | Self::BatchBlocked { .. } => Outcome::ModelNotFound.into(),
             // A command fails for its row only, unless it says that it is busy.
-            Self::Rejected { .. } | Self::Command { .. } => Outcome::RequestRejected.into(),
+            Self::Rejected { .. } | Self::Command { .. } | Self::CommandNotStarted { .. } => {
+                Outcome::RequestRejected.into()
+            }
             Self::Server { .. } | Self::Broken { .. } | Self::CommandBusy { .. } => Outcome::ProviderFailure.into(),
         }
     }
@@ -494,6 +502,10 @@ mod tests {
         assert_eq!((totals.input, totals.output, totals.unbilled, totals.cost), (3, 4, 1, Some(money(7))));
         let reported = completion::<()>(&Err(malformed(Some(Tokens::tokens(3, 4)))));
         assert_eq!(reported, Completion::from(Outcome::Success).used(Tokens::tokens(3, 4)));
+        let gone = CallError::NotDownloaded { detail: String::new(), usage: Some(Tokens::tokens(3, 4)) };
+        assert_eq!(completion::<()>(&Err(gone.clone())), reported, "the provider has answered");
+        provider.call(estimated(group, 50), failure(gone)).await.unwrap_err();
+        assert_eq!(ledger.lock().spent(), money(114));
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future;
 use parking_lot::Mutex;
@@ -45,6 +45,8 @@ struct Shared {
     output: Arc<OutputDirectory>,
     /// Whether the calls for each row are kept.
     keeps_calls: bool,
+    /// Whether the run makes no further calls, and so starts no commands of tools.
+    is_stopping: AtomicBool,
     written: Mutex<WrittenCounts>,
     /// Warnings for the screen, oldest first.
     warnings: Mutex<Vec<String>>,
@@ -153,9 +155,15 @@ impl PipelineWorkload {
             batches: Batches::default(),
             output,
             keeps_calls,
+            is_stopping: AtomicBool::new(false),
             written: Mutex::default(),
             warnings: Mutex::default(),
         }))
+    }
+
+    /// Starts no more commands of tools. Call it once the run makes no further calls.
+    pub fn stop_tools(&self) {
+        self.0.is_stopping.store(true, Ordering::Relaxed);
     }
 
     /// Returns the warnings since the last call.
@@ -348,7 +356,7 @@ impl Shared {
         }
         let kept = self.keeps_calls.then(Mutex::<CallLine>::default);
         let calls = ModelCalls::new(self.callers[index].as_ref(), task).keeping(kept.as_ref());
-        let calls = calls.in_batch(member.as_ref());
+        let calls = calls.in_batch(member.as_ref()).writing_to(&self.output).until(&self.is_stopping);
         let filled = column.fill.fill(context, calls).await;
         if let Some(calls) = kept.map(Mutex::into_inner).filter(|line| line.calls > 0) {
             let row = task.row.map(|row| self.row_number(task.first_row, row));

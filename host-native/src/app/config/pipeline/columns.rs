@@ -14,6 +14,7 @@ use toml::Spanned;
 use super::kinds::{self, ColumnKind};
 use super::models::ModelSpec;
 use super::raw::{KindName, RawColumn};
+use super::tools::ToolSpec;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{Json, Table, WithSpan};
@@ -103,6 +104,8 @@ const CHAT_KEYS: &[&str] = &[
     "keep_truncated",
     "seed",
     "extra",
+    "tools",
+    "max_turns",
     "answer_tokens",
     "json_mode",
     "schema_retries",
@@ -116,6 +119,7 @@ impl KindName {
             Self::Llm => "llm",
             Self::Score => "score",
             Self::Embedding => "embedding",
+            Self::Image => "image",
             Self::Expression => "expression",
             Self::Sampler => "sampler",
             Self::Judge => "judge",
@@ -131,6 +135,7 @@ impl KindName {
             Self::Llm => (CHAT_KEYS, &["messages", "stop", "output", "schema", "schema_file"]),
             Self::Score => (CHAT_KEYS, &["criteria"]),
             Self::Embedding => (&[], &["model", "input", "dimensions", "batch_size"]),
+            Self::Image => (&[], &["model", "prompt", "size", "extra", "answer_tokens"]),
             Self::Expression => (&[], &["template", "output"]),
             Self::Sampler => (&[], &["sampler"]),
             Self::Judge => (&[], &["model", "input", "inputs", "output"]),
@@ -146,18 +151,20 @@ pub(super) fn check(
     file: &Document<'_>,
     raw: Vec<WithSpan<Table<RawColumn>>>,
     models: &[ModelSpec],
+    tools: &[ToolSpec],
     directory: &Path,
 ) -> Result<Vec<ColumnSpec>, FileError> {
     if raw.is_empty() {
         return Err(file.error(0..0, "the pipeline file has no [[columns]]").expected("at least one column"));
     }
-    raw.into_iter().map(|raw| check_column(file, raw, models, directory)).collect()
+    raw.into_iter().map(|raw| check_column(file, raw, models, tools, directory)).collect()
 }
 
 fn check_column(
     file: &Document<'_>,
     raw: WithSpan<Table<RawColumn>>,
     models: &[ModelSpec],
+    tools: &[ToolSpec],
     directory: &Path,
 ) -> Result<ColumnSpec, FileError> {
     let table = raw.span();
@@ -187,7 +194,7 @@ fn check_column(
         otherwise,
         skip_with_upstream: raw.skip_with_upstream.unwrap_or(false),
         is_written: !raw.drop.unwrap_or(false),
-        kind: kinds::check(file, &table, raw, models, directory)?,
+        kind: kinds::check(file, &table, raw, models, tools, directory)?,
     })
 }
 

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::kinds::RESERVED;
+use super::kinds::{RESERVED, RESERVED_FOR_IMAGES};
 use super::models::{Domain, Endpoint, ModelTable};
 use crate::app::config::source::FileError;
 use crate::app::config::value::{JsonTable, Text, WithSpan};
@@ -189,7 +189,11 @@ fn is_key(text: &str) -> bool {
 fn extra_body(table: &ModelTable<'_, '_>, domain: Domain) -> Result<Map<String, Value>, FileError> {
     let Some(body) = &table.raw.extra_body else { return Ok(Map::new()) };
     let JsonTable(fields) = body.get();
-    let own: &[&str] = if domain == Domain::Embedding { &["model", "input", "dimensions"] } else { &RESERVED };
+    let own: &[&str] = match domain {
+        Domain::Embedding => &["model", "input", "dimensions"],
+        Domain::Image => &RESERVED_FOR_IMAGES,
+        Domain::Chat | Domain::Judge => &RESERVED,
+    };
     let error = |message: String| table.file.error(body.span(), message);
     if let Some(key) = own.iter().find(|key| fields.contains_key(**key)) {
         let message = format!("`extra_body` in [[models]] has `{key}`, which it cannot set");

@@ -1,6 +1,6 @@
 //! The keys of each kind of column, except [samplers](super::sampler).
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -14,9 +14,10 @@ use super::models::{CallMode, Domain, Endpoint, ModelSpec};
 use super::raw::{FallbackReason, KindName, RawColumn, RawMessage};
 use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
+use super::tools::ToolSpec;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, Texts, WithSpan};
+use crate::app::config::value::{Checked, JsonTable, NumberOrTemplate, Setting, Table, Text, Texts, WithSpan};
 use crate::app::provider::batch::MAX_REQUESTS;
 use crate::app::provider::chat::{ChatApi, Role};
 use crate::app::provider::command::TEMPORARY_EXIT_CODE;
@@ -30,6 +31,8 @@ pub enum ColumnKind {
     Score(Box<LlmCall>),
     /// The embedding vector of a text.
     Embedding(EmbeddingCall),
+    /// A file with an image.
+    Image(ImageCall),
     /// The rendered text of a template.
     Expression(Expression),
     /// A seeded random value.
@@ -52,6 +55,7 @@ impl ColumnKind {
         match self {
             Self::Llm(call) | Self::Score(call) => Some(call.model),
             Self::Embedding(call) => Some(call.model),
+            Self::Image(call) => Some(call.model),
             Self::Judge(call) => Some(call.model),
             Self::Validation(Validation { check: ValidationCheck::Command { model, .. }, .. }) => Some(*model),
             Self::Validation(_) | Self::Expression(_) | Self::Sampler(_) | Self::Reasoning(_) | Self::Model(_) => None,
@@ -91,6 +95,7 @@ impl ColumnKind {
             Self::Llm(_) => "llm",
             Self::Score(_) => "score",
             Self::Embedding(_) => "embedding",
+            Self::Image(_) => "image",
             Self::Expression(_) => "expression",
             Self::Sampler(_) => "sampler",
             Self::Judge(_) => "judge",
@@ -151,6 +156,10 @@ pub struct LlmCall {
     pub structure: Option<Structure>,
     /// The largest number of rows in one batch; 1 for a model that is called for each row.
     pub batch_size: u32,
+    /// The tools that the model may call, by their places in [`PipelineFile::tools`](super::PipelineFile::tools).
+    pub tools: Vec<usize>,
+    /// The most answers of the model to one conversation \[8\].
+    pub max_turns: u32,
 }
 
 /// The template of a message.
@@ -179,6 +188,21 @@ pub struct EmbeddingCall {
     pub dimensions: Option<u32>,
     /// The largest number of rows in one call; 1 for a column of whole row groups.
     pub batch_size: u32,
+}
+
+/// A request for an image.
+#[derive(Clone, Debug)]
+pub struct ImageCall {
+    /// The model, by its place in [`PipelineFile::models`](super::PipelineFile::models).
+    pub model: usize,
+    /// The template of what the image shows.
+    pub prompt: Spanned<String>,
+    /// The template of the size. `None` uses the model's default.
+    pub size: Option<Spanned<String>>,
+    /// The estimated number of output tokens.
+    pub answer_tokens: Option<u32>,
+    /// Further keys of the request body. Strings in it are templates.
+    pub extra: Spanned<Map<String, Value>>,
 }
 
 /// A template whose rendered text is the value.
@@ -230,6 +254,15 @@ pub enum ValidationCheck {
 pub(super) const RESERVED: [&str; 10] =
     ["model", "messages", "temperature", "top_p", "max_tokens", "stop", "seed", "response_format", "stream", "n"];
 
+/// Request keys of images that have their own key in `[[columns]]`, or must not be changed.
+pub(super) const RESERVED_FOR_IMAGES: [&str; 5] = ["model", "prompt", "size", "n", "stream"];
+
+/// The answers of a model to one conversation if the file does not set `max_turns`.
+const DEFAULT_MAX_TURNS: u32 = 8;
+
+/// The range of `max_turns`: a call of a tool and the answer after it, to many calls, each with a cost.
+const MAX_TURNS: RangeInclusive<u32> = 2..=100;
+
 /// The maximum number of dimensions of a vector.
 const MAX_DIMENSIONS: u32 = 1 << 20;
 
@@ -250,13 +283,21 @@ pub(super) fn check(
     table: &Range<usize>,
     raw: RawColumn,
     models: &[ModelSpec],
+    tools: &[ToolSpec],
     directory: &Path,
 ) -> Result<ColumnKind, FileError> {
-    let column = Column { file, table, models, kind: raw.kind };
+    let column = Column { file, table, models, tools, kind: raw.kind };
     Ok(match raw.kind {
         KindName::Llm => ColumnKind::Llm(Box::new(column.llm(raw, directory)?)),
         KindName::Score => ColumnKind::Score(Box::new(column.score(raw, directory)?)),
         KindName::Embedding => ColumnKind::Embedding(column.embedding(raw)?),
+        KindName::Image => ColumnKind::Image(ImageCall {
+            model: column.model(raw.model, Domain::Image)?,
+            prompt: column.required("prompt", "a template", raw.prompt)?,
+            size: raw.size.map(WithSpan::spanned),
+            answer_tokens: raw.answer_tokens,
+            extra: column.extra(raw.extra, &RESERVED_FOR_IMAGES)?,
+        }),
         KindName::Expression => ColumnKind::Expression(Expression {
             template: column.required("template", "a template", raw.template)?,
             output: raw.output.map_or(OutputForm::Text, WithSpan::into_inner),
@@ -282,6 +323,7 @@ struct Column<'a, 't> {
     /// The span of the table.
     table: &'a Range<usize>,
     models: &'a [ModelSpec],
+    tools: &'a [ToolSpec],
     kind: KindName,
 }
 
@@ -359,8 +401,11 @@ impl Column<'_, '_> {
                     .expected(format!("no `{key}`, or a model with another `api`")));
             }
         }
+        let tools = self.tools(&raw, [model].iter().chain(&fallbacks))?;
         Ok(LlmCall {
             model,
+            tools,
+            max_turns: raw.max_turns.as_ref().map_or(DEFAULT_MAX_TURNS, |turns| *turns.get()),
             fallback_on: self.fallback_on(raw.fallback_on.take(), &fallbacks)?,
             fallbacks,
             structure: structure::check(self.file, &mut raw, directory)?,
@@ -371,7 +416,7 @@ impl Column<'_, '_> {
             max_tokens: raw.max_tokens.take().map(WithSpan::setting),
             seed: raw.seed.take().map(WithSpan::setting),
             stop: raw.stop.take().map_or_else(Vec::new, WithSpan::into_texts),
-            extra: self.extra(raw.extra.take())?,
+            extra: self.extra(raw.extra.take(), &RESERVED)?,
             answer_tokens: raw.answer_tokens,
             instruction: None,
             batch_size,
@@ -410,6 +455,14 @@ impl Column<'_, '_> {
             let message = format!("`models` in [[columns]] has `{name}`, whose requests go in batches");
             return Err(self.file.error(span, message).expected("`model = ` this model alone, or others"));
         }
+        if let Some(tools) = &raw.tools {
+            let message =
+                format!("`tools` in [[columns]] is given, but the requests of the model `{name}` go in batches");
+            return Err(self
+                .file
+                .error(tools.span(), message)
+                .expected("no `tools`, or a model with `mode = \"call\"`"));
+        }
         if let Some(strategy) = raw.strategy.as_ref().filter(|given| Strategy::from(*given.get()) != Strategy::Cell) {
             let message = format!("the requests of the model `{name}` go in batches of rows");
             return Err(self.file.error(strategy.span(), message).expected("`strategy = \"cell\"`, or another model"));
@@ -420,6 +473,54 @@ impl Column<'_, '_> {
             }
             size => Ok(size.map_or(DEFAULT_CHAT_BATCH_SIZE, |size| *size.get())),
         }
+    }
+
+    /// Returns the places of the tools that the models of a column may call.
+    fn tools<'m>(&self, raw: &RawColumn, models: impl IntoIterator<Item = &'m usize>) -> Result<Vec<usize>, FileError> {
+        let Some(names) = &raw.tools else {
+            return match &raw.max_turns {
+                Some(turns) => Err(self
+                    .file
+                    .error(turns.span(), "`max_turns` in [[columns]] has no effect without tools")
+                    .expected("`tools = ` the names of tools beside it")),
+                None => Ok(Vec::new()),
+            };
+        };
+        if names.get().is_empty() {
+            return Err(self.file.wrong(names.span(), "at least one tool"));
+        }
+        if let Some(turns) = raw.max_turns.as_ref().filter(|turns| !MAX_TURNS.contains(turns.get())) {
+            return Err(self.file.wrong(turns.span(), "a whole number from 2 to 100"));
+        }
+        if let Some(extra) = raw.extra.as_ref().filter(|extra| extra.get().0.contains_key("tools")) {
+            let message = "`extra` in [[columns]] has `tools` beside the key `tools` of the column";
+            return Err(self.file.error(extra.span(), message).expected("one of them"));
+        }
+        let mut models = models.into_iter().filter_map(|model| self.models.get(*model));
+        if let Some(model) = models.find(|model| model.extras.body.contains_key("tool_choice")) {
+            let message =
+                format!("`extra_body` of the model `{}` has `tool_choice`, which all its requests have", model.name);
+            let expected = "`extra = { tool_choice = ... }` in [[columns]], which only the first request has";
+            return Err(self.file.error(names.span(), message).expected(expected));
+        }
+        let mut found = Vec::new();
+        for name in names.get() {
+            let Checked(text) = name.get();
+            let at = self.tools.iter().position(|tool| tool.name == *text).ok_or_else(|| {
+                let known: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
+                let error = self.file.error(name.span(), format!("there is no tool `{text}`"));
+                if known.is_empty() {
+                    return error.expected("a [[tools]] table with this name");
+                }
+                error.expected(format!("one of: {}", known.join(", "))).suggest(text, known)
+            })?;
+            if found.contains(&at) {
+                let message = format!("`tools` in [[columns]] has `{text}` twice");
+                return Err(self.file.error(name.span(), message).expected("each tool once"));
+            }
+            found.push(at);
+        }
+        Ok(found)
     }
 
     /// Returns the token limit of a second call, which must be higher than that of the first.
@@ -488,10 +589,14 @@ impl Column<'_, '_> {
         list.into_inner().into_iter().enumerate().map(message).collect()
     }
 
-    fn extra(&self, extra: Option<WithSpan<JsonTable>>) -> Result<Spanned<Map<String, Value>>, FileError> {
+    fn extra(
+        &self,
+        extra: Option<WithSpan<JsonTable>>,
+        reserved: &[&str],
+    ) -> Result<Spanned<Map<String, Value>>, FileError> {
         let Some(extra) = extra else { return Ok(Spanned::new(0..0, Map::new())) };
         let extra = extra.map(|JsonTable(table)| table);
-        match RESERVED.iter().find(|key| extra.get_ref().contains_key(**key)) {
+        match reserved.iter().find(|key| extra.get_ref().contains_key(**key)) {
             Some(key) => Err(self
                 .file
                 .error(extra.span(), format!("`extra` in [[columns]] has `{key}`, which it cannot set"))

@@ -42,6 +42,7 @@ mod raw;
 pub(crate) mod sampler;
 mod settings;
 pub(crate) mod structure;
+mod tools;
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +56,8 @@ use crate::app::config::value::{Json, Table};
 pub use columns::ColumnSpec;
 pub use extras::{ExtraValue, RequestExtras};
 pub use kinds::{
-    ColumnKind, EmbeddingCall, Expression, JudgeCall, LlmCall, MessageSpec, OutputForm, Validation, ValidationCheck,
+    ColumnKind, EmbeddingCall, Expression, ImageCall, JudgeCall, LlmCall, MessageSpec, OutputForm, Validation,
+    ValidationCheck,
 };
 pub use models::{CallMode, Domain, Endpoint, MockSpec, ModelSpec};
 use raw::RawPipeline;
@@ -64,6 +66,7 @@ pub use settings::{
     DatasetLocation, OutputColumnSpec, OutputSettings, RemoteFile, RowSource, RunSettings, SeedSpec, UniqueSpec,
 };
 pub use structure::{JsonMode, Structure};
+pub use tools::ToolSpec;
 
 /// A parsed pipeline file. References between its parts are resolved; references to the dataset are not.
 #[derive(Clone, Debug)]
@@ -74,6 +77,8 @@ pub struct PipelineFile {
     pub rows: RowSource,
     /// The models, in file order.
     pub models: Vec<ModelSpec>,
+    /// The tools that columns may offer, in file order.
+    pub tools: Vec<ToolSpec>,
     /// The columns, in file order; at least one.
     pub columns: Vec<ColumnSpec>,
     /// The currency of prices.
@@ -146,17 +151,19 @@ impl PipelineFile {
     pub fn parse(source: SourceText, directory: &Path) -> Result<Self, FileError> {
         let text = source.clone();
         let file = Document::parse(&text, TITLE)?;
-        let RawPipeline { seed, models, columns, run: Table(mut run), output: Table(output), share } =
+        let RawPipeline { seed, models, tools, columns, run: Table(mut run), output: Table(output), share } =
             file.read_described()?;
         let (models, currency) = models::check(&file, models, directory)?;
+        let tools = tools::check(&file, tools, directory)?;
         let accepts = columns.iter().any(|column| column.get().0.accept_if.is_some());
         let rows = settings::check_rows(&file, seed, &mut run, accepts, directory)?;
-        let columns = columns::check(&file, columns, &models, directory)?;
+        let columns = columns::check(&file, columns, &models, &tools, directory)?;
         Ok(Self {
             rows,
             run: settings::run_settings(run, &columns, &models),
             columns,
             models,
+            tools,
             currency,
             output: settings::check_output(&file, output)?,
             share: share.map(|Table(share)| share.check(&file)).transpose()?,

@@ -113,6 +113,8 @@ pub enum Domain {
     Chat,
     /// Embedding vectors.
     Embedding,
+    /// Generated images.
+    Image,
     /// Verdicts of a command or a judge server.
     Judge,
 }
@@ -124,6 +126,7 @@ impl Domain {
         match self {
             Self::Chat => "chat",
             Self::Embedding => "embedding",
+            Self::Image => "image",
             Self::Judge => "judge",
         }
     }
@@ -133,6 +136,7 @@ impl Domain {
         match self {
             Self::Chat => "and a `base_url`",
             Self::Embedding => "and `domain = \"embedding\"`",
+            Self::Image => "and `domain = \"image\"`",
             Self::Judge => "and a `command` or a `url`",
         }
     }
@@ -143,6 +147,7 @@ impl From<Domain> for tidegate_core::request::Domain {
         match domain {
             Domain::Chat => Self::Chat,
             Domain::Embedding => Self::Embedding,
+            Domain::Image => Self::Image,
             Domain::Judge => Self::Other(Domain::Judge.name().to_string()),
         }
     }
@@ -328,7 +333,7 @@ impl ModelTable<'_, '_> {
         match (is_judge, *domain.get() == Domain::Judge) {
             (true, false) => Err(self.file.wrong(domain.span(), "one of: judge")),
             (false, true) => {
-                Err(self.file.wrong(domain.span(), "one of: chat, embedding; or `command` or `url` beside it"))
+                Err(self.file.wrong(domain.span(), "one of: chat, embedding, image; or `command` or `url` beside it"))
             }
             _ => Ok(*domain.get()),
         }

@@ -48,6 +48,9 @@ pub(super) struct RawPipeline {
     /// The models that columns call
     #[serde(default)]
     pub(super) models: Vec<WithSpan<Table<RawModel>>>,
+    /// The tools that the models of columns may call
+    #[serde(default)]
+    pub(super) tools: Vec<WithSpan<Table<RawTool>>>,
     /// The columns to fill
     #[serde(default)]
     #[schemars(length(min = 1))]
@@ -180,6 +183,26 @@ pub(super) struct RawPrice {
     pub(super) currency: Option<WithSpan<Text>>,
 }
 
+/// A tool that models may call: a command
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTool {
+    /// The name, for columns and models: letters, digits, `_` and `-`
+    #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+    pub(super) name: WithSpan<Text>,
+    /// What the tool does, for models
+    pub(super) description: Text,
+    /// The JSON Schema of its arguments, an object. Default: no arguments
+    pub(super) parameters: Option<WithSpan<JsonTable>>,
+    #[schemars(length(min = 1))]
+    /// The program and arguments, started for each call in the directory of the pipeline file
+    pub(super) command: WithSpan<Vec<Text>>,
+    /// Environment variables with keys that the command may read
+    pub(super) pass_env: Option<Vec<Text>>,
+    /// The timeout of one call. Default: 60s
+    pub(super) timeout: Option<WithSpan<DurationText>>,
+}
+
 /// A column to fill
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -209,14 +232,14 @@ pub(super) struct RawColumn {
     pub(super) skip_with_upstream: Option<bool>,
     /// Whether the column is left out of the output. Default: false
     pub(super) drop: Option<bool>,
-    /// llm, score, embedding, judge: the name of the model. validation: a model with the command that checks
+    /// llm, score, embedding, image, judge: the name of the model. validation: a model with the command that checks
     pub(super) model: Option<WithSpan<Text>>,
     /// llm, score: models in order of preference, instead of `model`: calls use the first that can be used
     #[schemars(length(min = 1))]
     pub(super) models: Option<WithSpan<Vec<WithSpan<Text>>>>,
     /// llm, score: failures after which the next of `models` is asked. Default: none
     pub(super) fallback_on: Option<WithSpan<Vec<FallbackReason>>>,
-    /// llm, score: the template of the user message
+    /// llm, score: the template of the user message. image: the template of what the image shows
     pub(super) prompt: Option<WithSpan<Text>>,
     /// llm, score: the template of the system message
     pub(super) system: Option<WithSpan<Text>>,
@@ -243,9 +266,16 @@ pub(super) struct RawColumn {
     pub(super) stop: Option<WithSpan<Texts>>,
     /// llm, score: the seed sent to the provider; a number, or a template of one
     pub(super) seed: Option<WithSpan<Checked<NumberOrTemplate<u64>>>>,
-    /// llm, score: further keys of the request body; strings in it are templates
+    /// llm, score, image: further keys of the request body; strings in it are templates
     pub(super) extra: Option<WithSpan<JsonTable>>,
-    /// llm, score: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256
+    /// llm, score: the names of the tools that the model may call before it answers
+    #[schemars(length(min = 1))]
+    pub(super) tools: Option<WithSpan<Vec<WithSpan<Text>>>>,
+    /// llm, score: the most answers of the model to one conversation, of which the last must call no tool. Default: 8
+    #[schemars(range(min = 2, max = 100))]
+    pub(super) max_turns: Option<WithSpan<u32>>,
+    /// llm, score, image: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256;
+    /// for an image 0
     pub(super) answer_tokens: Option<u32>,
     /// The type that the text is parsed as. Default: text; json for judge, and with a schema
     pub(super) output: Option<WithSpan<OutputForm>>,
@@ -267,6 +297,8 @@ pub(super) struct RawColumn {
     /// embedding: the number of dimensions of the vector. Default: the default of the model
     #[schemars(range(min = 1, max = 1_048_576))]
     pub(super) dimensions: Option<WithSpan<u32>>,
+    /// image: the size, such as `1024x1024`; a template. Default: the default of the model
+    pub(super) size: Option<WithSpan<Text>>,
     /// validation: the exit codes of the command of the model by which it says that a text is invalid. Default: 1
     #[schemars(length(min = 1), inner(range(min = 1)))]
     pub(super) invalid_exit_codes: Option<WithSpan<Vec<u8>>>,
@@ -291,6 +323,7 @@ fn require_keys_of_kind(schema: &mut Schema) {
         ("llm", json!({ "oneOf": either("model", "models"), "anyOf": either("prompt", "messages") })),
         ("score", json!({ "oneOf": either("model", "models"), "required": ["prompt", "criteria"] })),
         ("embedding", json!({ "required": ["model", "input"] })),
+        ("image", json!({ "required": ["model", "prompt"] })),
         ("expression", json!({ "required": ["template"] })),
         ("sampler", json!({ "required": ["sampler"], "properties": { "strategy": { "const": "cell" } } })),
         ("reasoning", json!({ "required": ["of"] })),
@@ -334,6 +367,8 @@ pub(super) enum KindName {
     Expression,
     /// A seeded random value
     Sampler,
+    /// A file with an image that a model makes
+    Image,
     /// The verdict of a command or a server
     Judge,
     /// Whether a text is valid, by a JSON Schema or a command

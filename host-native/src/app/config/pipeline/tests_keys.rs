@@ -406,3 +406,67 @@ fn an_unknown_format_is_rejected_with_the_most_similar_name() {
         &["did you mean `jsonl`?"],
     );
 }
+
+#[test]
+fn tools_must_be_declared_and_have_names_and_parameters_that_apis_accept() {
+    const TOOL: &str = "[[tools]]\nname = \"tide\"\ndescription = \"d\"\ncommand = [\"cat\"]\n";
+    let file = |tool: &str, line: &str| format!("{HEAD}{CHAT}{tool}{COLUMN}{line}\n");
+    let parsed = PipelineFile::parse(SourceText::new("p.toml", file(TOOL, "tools = [\"tide\"]")), Path::new("dir"));
+    let column = parsed.unwrap().columns[0].kind.chat().cloned().unwrap();
+    assert_eq!((column.tools, column.max_turns), (vec![0], 8));
+    for (line, parts) in [
+        ("tools = [\"tid\"]", &["there is no tool `tid`", "one of: tide", "did you mean `tide`?"][..]),
+        ("tools = [\"tide\", \"tide\"]", &["has `tide` twice"]),
+        ("tools = []", &["at least one tool"]),
+        ("tools = [\"tide\"]\nmax_turns = 1", &["a whole number from 2 to 100"]),
+        ("max_turns = 4", &["`max_turns` in [[columns]] has no effect without tools"]),
+        ("tools = [\"tide\"]\nextra = { tools = [] }", &["`extra` in [[columns]] has `tools` beside"]),
+    ] {
+        assert_rejected(&file(TOOL, line), parts);
+    }
+    let forced = CHAT.replace("[[models]]\n", "[[models]]\nextra_body = { tool_choice = \"required\" }\n");
+    let forced = |line: &str| format!("{HEAD}{forced}{TOOL}{COLUMN}{line}\n");
+    let parts = ["`extra_body` of the model `m` has `tool_choice`", "`extra = { tool_choice = ... }`"];
+    assert_rejected(&forced("tools = [\"tide\"]"), &parts);
+    assert!(PipelineFile::parse(SourceText::new("p.toml", forced("")), Path::new("")).is_ok());
+    assert_rejected(&file("", "tools = [\"tide\"]"), &["there is no tool `tide`", "a [[tools]] table with this name"]);
+    for (from, to, parts) in [
+        (
+            "\"tide\"",
+            "\"the tide\"",
+            &["p.toml:9:8: `name` in [[tools]] is the string \"the tide\"", "up to 64 letters"][..],
+        ),
+        ("[\"cat\"]", "[]", &["the program and its arguments"]),
+        ("description", "descripton", &["did you mean `description`?"]),
+        ("command", "parameters = { type = \"array\" }\ncommand", &["with `type = \"object\"`"]),
+        ("command", "parameters = { type = \"object\", properties = 3 }\ncommand", &["this is not a JSON Schema"]),
+        ("command", "timeout = \"0s\"\ncommand", &["a duration of more than 0"]),
+        (
+            "[[tools]]",
+            "[[tools]]\nname = \"tide\"\ndescription = \"d\"\ncommand = [\"cat\"]\n[[tools]]",
+            &["two tools"],
+        ),
+    ] {
+        assert_rejected(&file(&TOOL.replacen(from, to, 1), ""), parts);
+    }
+    let expression = "[[columns]]\nname = \"e\"\nkind = \"expression\"\ntemplate = \"x\"\ntools = [\"tide\"]\n";
+    assert_rejected(&file(TOOL, expression), &["`tools` is given for a column of kind `expression`"]);
+}
+
+#[test]
+fn an_image_needs_a_model_of_its_domain_and_has_keys_of_its_own() {
+    const PAINTER: &str =
+        "[[models]]\nname = \"i\"\nprovider = \"p\"\nbase_url = \"http://h\"\nmax_parallel = 1\ndomain = \"image\"\n";
+    const IMAGE: &str = "[[columns]]\nname = \"a\"\nkind = \"image\"\nmodel = \"i\"\nprompt = \"x\"\n";
+    let file = |line: &str| format!("{HEAD}{CHAT}{PAINTER}{IMAGE}{line}\n");
+    assert!(
+        PipelineFile::parse(SourceText::new("p.toml", file("size = \"1x1\"\nanswer_tokens = 900")), Path::new(""))
+            .is_ok()
+    );
+    assert_rejected(&file("").replace("model = \"i\"", "model = \"m\""), &["has the domain `chat`", "one of: i"]);
+    assert_rejected(&file("").replace("prompt = \"x\"\n", ""), &["has no `prompt`"]);
+    assert_rejected(&file("temperature = 1"), &["`temperature` is given for a column of kind `image`", "size, extra"]);
+    assert_rejected(&file("extra = { n = 2 }"), &["`extra` in [[columns]] has `n`, which it cannot set"]);
+    let model = file("").replace("domain = \"image\"\n", "domain = \"image\"\nextra_body = { prompt = \"x\" }\n");
+    assert_rejected(&model, &["`extra_body` in [[models]] has `prompt`"]);
+}

@@ -98,7 +98,7 @@ fn every_example_of_the_reference_is_valid() {
         crate::app::run::resolve::ResolvedPipeline::resolve(&file, data.unwrap())
             .unwrap_or_else(|errors| panic!("{errors:#?}\n{text}"));
     }
-    assert_eq!(kinds.len(), 9, "an example for every kind: {kinds:?}");
+    assert_eq!(kinds.len(), 10, "an example for every kind: {kinds:?}");
 }
 
 /// Text fragments that are significant somewhere in a pipeline file.

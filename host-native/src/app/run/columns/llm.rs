@@ -10,6 +10,8 @@
 //! the next call shows it the answer and the error. Every such call waits for a slot of its own.
 //!
 //! If the requests of the model go in [batches](crate::app::run::batch_jobs), each call is a request of a batch.
+//!
+//! What a model may call before it answers is in [`tools`](super::tools).
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -20,7 +22,8 @@ use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
 use super::structure::{AnswerFormat, parse_number};
-use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate};
+use super::tools::ToolSet;
+use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate, render_extra};
 use crate::app::config::pipeline::structure::cut;
 use crate::app::provider::CallError;
 use crate::app::provider::chat::{ChatClient, Conversation, Message, Role};
@@ -72,6 +75,8 @@ pub struct LlmFill {
     pub structure: Option<AnswerFormat>,
     /// The largest number of rows in one batch; 1 for a model that is called for each row.
     pub batch_size: u32,
+    /// The tools that the model may call.
+    pub tools: ToolSet,
 }
 
 /// A message of a conversation.
@@ -117,12 +122,6 @@ impl LlmFill {
                 last.content = format!("{}\n\n{instruction}", last.content);
             }
         }
-        let mut extra = Value::Object(self.extra.clone());
-        for (pointer, template) in &self.extra_templates {
-            if let Some(text) = extra.pointer_mut(pointer) {
-                *text = Value::String(context.render(template)?);
-            }
-        }
         let positive = "a whole number from 0 to 4294967295";
         Ok(Conversation {
             messages,
@@ -132,10 +131,8 @@ impl LlmFill {
             seed: number(context, "seed", self.seed.as_ref(), "a whole number, 0 or more")?,
             stop: self.stop.iter().map(|stop| context.render(stop)).collect::<Result<_, _>>()?,
             response_format: self.structure.as_ref().and_then(|structure| structure.response_format(context.column)),
-            extra: match extra {
-                Value::Object(extra) => extra,
-                _ => Map::new(),
-            },
+            tools: self.tools.offered(),
+            extra: render_extra(context, &self.extra, &self.extra_templates)?,
         })
     }
 
@@ -169,9 +166,12 @@ impl LlmFill {
     /// `answer_tokens`, else `max_tokens`, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
-        let message_tokens =
-            |message: &Message| tokens::likely(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS);
-        let input = conversation.messages.iter().map(message_tokens).fold(0, u32::saturating_add);
+        let message_tokens = |message: &Message| {
+            let calls = message.turn.iter().flat_map(|turn| &turn.calls);
+            let calls = calls.map(|call| tokens::likely(&call.name).saturating_add(tokens::likely(&call.arguments)));
+            calls.fold(tokens::likely(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS), u32::saturating_add)
+        };
+        let input = conversation.messages.iter().map(message_tokens).fold(self.tools.tokens(), u32::saturating_add);
         Usage::tokens(input, self.answer_tokens.or(conversation.max_tokens).unwrap_or(DEFAULT_ANSWER_TOKENS))
     }
 
@@ -222,7 +222,8 @@ impl LlmFill {
     ) -> Result<Filled, (usize, FillError)> {
         let mut conversation = self.conversation(context).map_err(|error| (from, error))?;
         let media = self.media(context).map_err(|error| (from, error))?;
-        let prompt_messages = conversation.messages.len();
+        let mut prompt_messages = conversation.messages.len();
+        let mut turns = self.tools.turns(calls);
         let mut retries = self.structure.as_ref().map_or(0, |structure| structure.retries);
         loop {
             let attempt = |at: usize| {
@@ -256,7 +257,14 @@ impl LlmFill {
                     return failed(FailureKind::TruncatedAnswer, truncation(&conversation));
                 }
             }
-            let ChatAnswer { text, reasoning, .. } = answer;
+            let ChatAnswer { text, reasoning, turn, .. } = answer;
+            if let Some(turn) = turn {
+                // On the heap: most conversations have no tools.
+                let added = Box::pin(turns.add(&mut conversation, text, turn)).await;
+                added.map_err(|error| (at, error))?;
+                prompt_messages = conversation.messages.len();
+                continue;
+            }
             let filled = |value| Ok(Filled { value, reasoning, model: Some(at) });
             let Some(structure) = &self.structure else { return filled(Value::String(text)) };
             let violation = match structure.parse(&text) {

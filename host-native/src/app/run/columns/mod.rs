@@ -5,27 +5,31 @@ pub mod batch;
 mod chat_batch;
 pub mod embedding;
 pub mod expression;
+pub mod image;
 mod json_in_text;
 pub mod judge;
 pub mod llm;
 pub mod sampler;
 pub mod structure;
+pub mod tools;
 pub mod validation;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, Task, TaskOutcome};
 use tidegate_core::request::response::RejectionReason;
 use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
-use crate::app::output::{CallLine, CallMessage};
+use crate::app::output::{CallLine, CallMessage, OutputDirectory, shown_calls};
 use crate::app::provider::chat::Message;
+use crate::app::provider::command::Command;
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::batch_jobs::BatchJobs;
@@ -35,6 +39,7 @@ use crate::app::template::{Condition, TemplateId, TemplateValue, Templates};
 use batch::{Lead, Member};
 use embedding::EmbeddingFill;
 use expression::ExpressionFill;
+use image::ImageFill;
 use judge::JudgeFill;
 use llm::LlmFill;
 use sampler::SamplerFill;
@@ -48,6 +53,8 @@ pub enum Fill {
     Llm(Box<LlmFill>),
     /// The embedding vector of a text.
     Embedding(EmbeddingFill),
+    /// A file with an image.
+    Image(Box<ImageFill>),
     /// The rendered text of a template.
     Expression(ExpressionFill),
     /// A random draw from a seed.
@@ -100,6 +107,8 @@ pub struct Caller {
     pub group: GroupId,
     /// The batches of the run, if the requests of the column go in batches.
     pub batches: Option<Arc<BatchJobs>>,
+    /// The commands of the tools that the models may call.
+    pub tools: Vec<Command>,
 }
 
 /// A model that a column may call.
@@ -210,6 +219,10 @@ pub struct ModelCalls<'a> {
     kept: Option<&'a Mutex<CallLine>>,
     /// The batch whose lead makes the call for this task, too.
     batch: Option<&'a Member>,
+    /// Where files are written.
+    output: Option<&'a Arc<OutputDirectory>>,
+    /// Set once the run makes no further calls.
+    is_stopping: Option<&'a AtomicBool>,
 }
 
 impl<'a> ModelCalls<'a> {
@@ -217,13 +230,26 @@ impl<'a> ModelCalls<'a> {
     /// waits.
     #[must_use]
     pub fn new(caller: Option<&'a Caller>, task: &Task) -> Self {
-        Self { caller, token: task.token, is_repeated: task.attempt > 1, kept: None, batch: None }
+        let is_repeated = task.attempt > 1;
+        Self { caller, token: task.token, is_repeated, kept: None, batch: None, output: None, is_stopping: None }
     }
 
     /// Keeps the calls in `kept`.
     #[must_use]
     pub fn keeping(self, kept: Option<&'a Mutex<CallLine>>) -> Self {
         Self { kept, ..self }
+    }
+
+    /// Writes files to `output`.
+    #[must_use]
+    pub fn writing_to(self, output: &'a Arc<OutputDirectory>) -> Self {
+        Self { output: Some(output), ..self }
+    }
+
+    /// Starts no command of a tool once `is_stopping` is set.
+    #[must_use]
+    pub fn until(self, is_stopping: &'a AtomicBool) -> Self {
+        Self { is_stopping: Some(is_stopping), ..self }
     }
 
     /// Lets the lead of `batch` make the call.
@@ -242,10 +268,12 @@ impl<'a> ModelCalls<'a> {
         let usage = match answer {
             Ok(answer) => {
                 (line.answer, line.error) = (Some(answer.value.text.clone()), None);
+                line.tool_calls = shown_calls(answer.value.turn.as_ref());
                 answer.usage
             }
             Err(error) => {
                 (line.answer, line.error) = (None, Some(error.to_string()));
+                line.tool_calls = Vec::new();
                 error.charged_usage().1
             }
         };
@@ -254,8 +282,27 @@ impl<'a> ModelCalls<'a> {
         line.output_tokens += u64::from(output_tokens);
     }
 
+    fn models(&self) -> impl Iterator<Item = &'a CalledModel> + use<'a> {
+        self.caller.into_iter().flat_map(|caller| &caller.models)
+    }
+
     fn clients(&self) -> impl Iterator<Item = &'a Client> + use<'a> {
-        self.caller.into_iter().flat_map(|caller| &caller.models).map(|model| &model.client)
+        self.models().map(|model| &model.client)
+    }
+
+    /// Returns the commands of the tools of the column, in the order of the file.
+    fn tools(&self) -> &'a [Command] {
+        self.caller.map_or(&[], |caller| &caller.tools)
+    }
+
+    /// Returns whether the run makes no further calls.
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.is_some_and(|is_stopping| is_stopping.load(Ordering::Relaxed))
+    }
+
+    /// Returns the model of a column that calls one.
+    fn model(&self) -> Option<&'a CalledModel> {
+        self.models().next()
     }
 
     /// Returns the client of a column that calls one model.
@@ -335,6 +382,8 @@ impl Fill {
         let value = match self {
             Self::Llm(fill) => return fill.fill(context, calls).await,
             Self::Embedding(fill) => fill.fill(context, calls).await,
+            // On the heap: it is larger than those of other kinds.
+            Self::Image(fill) => Box::pin(fill.fill(context, calls)).await,
             Self::Expression(fill) => fill.fill(context),
             Self::Sampler(fill) => fill.fill(context),
             Self::Judge(fill) => fill.fill(context, calls).await,
@@ -355,6 +404,25 @@ impl Fill {
     }
 }
 
+/// Returns the further keys of a request for `context`. `templates` are the strings in `extra` that are templates, by
+/// JSON pointer.
+fn render_extra(
+    context: FillContext<'_>,
+    extra: &Map<String, Value>,
+    templates: &[(String, TemplateId)],
+) -> Result<Map<String, Value>, FillError> {
+    let mut extra = Value::Object(extra.clone());
+    for (pointer, template) in templates {
+        if let Some(text) = extra.pointer_mut(pointer) {
+            *text = Value::String(context.render(template)?);
+        }
+    }
+    Ok(match extra {
+        Value::Object(extra) => extra,
+        _ => Map::new(),
+    })
+}
+
 /// Returns the error of a task whose call failed.
 fn fill_error(failure: CallFailure) -> FillError {
     match failure {
@@ -369,12 +437,16 @@ fn fill_error(failure: CallFailure) -> FillError {
                 // No `retry_after`: the gate keeps the cooldown of its provider. An exhausted quota is no
                 // fault of the row.
                 CallError::RateLimited { .. } | CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
-                CallError::Server { .. } | CallError::CommandBusy { .. } => retryable(RetryKind::ServerError),
+                CallError::Server { .. } | CallError::CommandBusy { .. } | CallError::CommandNotStarted { .. } => {
+                    retryable(RetryKind::ServerError)
+                }
                 CallError::Timeout | CallError::ServerTimeout { .. } | CallError::NotAnswered { .. } => {
                     retryable(RetryKind::Timeout)
                 }
                 CallError::Connection { .. } => retryable(RetryKind::Connection),
-                CallError::Broken { .. } | CallError::Unreadable { .. } => retryable(RetryKind::UnreadableAnswer),
+                CallError::Broken { .. } | CallError::Unreadable { .. } | CallError::NotDownloaded { .. } => {
+                    retryable(RetryKind::UnreadableAnswer)
+                }
                 CallError::KeyRejected { .. } => TaskOutcome::Failed(FailureKind::Authentication),
                 CallError::ModelNotFound { .. } | CallError::Rejected { rejection: RejectionReason::NotFound, .. } => {
                     TaskOutcome::Failed(FailureKind::NotFound)

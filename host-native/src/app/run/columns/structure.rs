@@ -46,7 +46,7 @@ impl AnswerFormat {
         match (self.mode, &self.schema) {
             (JsonMode::Schema, Some((schema, _))) => Some(json!({
                 "type": "json_schema",
-                "json_schema": { "name": schema_name(name), "schema": schema },
+                "json_schema": { "name": safe_name(name), "schema": schema },
             })),
             (JsonMode::Object, _) => Some(json!({ "type": "json_object" })),
             (JsonMode::Schema | JsonMode::Prompt, _) => None,
@@ -153,10 +153,11 @@ fn excerpt(text: &str) -> String {
     }
 }
 
-/// Returns a schema name that providers accept: letters, digits, `_` and `-`, at most 64.
-fn schema_name(name: &str) -> String {
+/// Returns a name of a schema or tool that providers accept: letters, digits, `_` and `-`, 1 to 64.
+pub(super) fn safe_name(name: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
-    name.chars().map(safe).take(64).collect()
+    let name: String = name.chars().map(safe).take(64).collect();
+    if name.is_empty() { "_".to_string() } else { name }
 }
 
 /// The maximum depth of a placeholder: a schema may refer to itself.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
@@ -12,16 +12,20 @@ use super::names::Names;
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::structure::compile_schema;
 use crate::app::config::pipeline::{
-    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, Setting, Validation, ValidationCheck,
+    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, Setting, ToolSpec, Validation,
+    ValidationCheck,
 };
 use crate::app::data::column_type::ColumnType;
 use crate::app::provider::media::MediaKind;
+use crate::app::provider::tool_calls::OfferedTool;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
+use crate::app::run::columns::image::ImageFill;
 use crate::app::run::columns::judge::JudgeFill;
 use crate::app::run::columns::llm::{CallOption, LlmFill, MediaFill, MessageFill};
 use crate::app::run::columns::sampler::SamplerFill;
 use crate::app::run::columns::structure::AnswerFormat;
+use crate::app::run::columns::tools::ToolSet;
 use crate::app::run::columns::validation::{Check, ValidationFill};
 use crate::app::run::columns::{AnswerPart, Fill, ValueTemplate};
 use crate::app::template::{Condition, TemplateId, Templates};
@@ -83,7 +87,7 @@ fn column_type(kind: &ColumnKind) -> ColumnType {
             },
         },
         ColumnKind::Embedding(_) => ColumnType::Numbers,
-        ColumnKind::Reasoning(_) | ColumnKind::Model(_) => ColumnType::Text,
+        ColumnKind::Image(_) | ColumnKind::Reasoning(_) | ColumnKind::Model(_) => ColumnType::Text,
         ColumnKind::Expression(expression) => of_form(expression.output),
         ColumnKind::Judge(call) => of_form(call.output),
         ColumnKind::Validation(_) => ColumnType::Json,
@@ -148,6 +152,14 @@ impl Compiler<'_> {
                 dimensions: call.dimensions,
                 batch_size: call.batch_size,
             }),
+            ColumnKind::Image(call) => Fill::Image(Box::new(ImageFill {
+                model: call.model,
+                prompt: self.template("prompt", &call.prompt),
+                size: call.size.as_ref().map(|size| self.template("size", size)),
+                answer_tokens: call.answer_tokens,
+                extra: call.extra.get_ref().clone(),
+                extra_templates: self.extra_templates(&call.extra),
+            })),
             ColumnKind::Sampler(spec) => {
                 for law in spec.laws() {
                     if let LawSpec::Subcategory { of, .. } | LawSpec::Timedelta { of, .. } = law {
@@ -194,11 +206,6 @@ impl Compiler<'_> {
         for (index, text) in call.stop.iter().enumerate() {
             stop.push(self.template(&format!("stop[{index}]"), text));
         }
-        let mut extra_templates = Vec::new();
-        for (pointer, text) in template_strings(&Value::Object(call.extra.get_ref().clone()), "") {
-            let text = Spanned::new(call.extra.span(), text);
-            extra_templates.push((pointer.clone(), self.template(&format!("extra{pointer}"), &text)));
-        }
         let structure = call.structure.as_ref().and_then(|structure| {
             let schema = structure.schema.as_ref();
             let fill =
@@ -219,12 +226,39 @@ impl Compiler<'_> {
             seed: self.option("seed", call.seed.as_ref()),
             stop,
             extra: call.extra.get_ref().clone(),
-            extra_templates,
+            extra_templates: self.extra_templates(&call.extra),
             answer_tokens: call.answer_tokens,
             instruction: call.instruction.clone(),
             structure,
             batch_size: call.batch_size,
+            tools: self.tools(call),
         }
+    }
+
+    /// Compiles the strings in further keys of a request that are templates.
+    fn extra_templates(&mut self, extra: &Spanned<Map<String, Value>>) -> Vec<(String, TemplateId)> {
+        let strings = template_strings(&Value::Object(extra.get_ref().clone()), "").into_iter();
+        let compiled = strings.map(|(pointer, text)| {
+            let id = self.template(&format!("extra{pointer}"), &Spanned::new(extra.span(), text));
+            (pointer, id)
+        });
+        compiled.collect()
+    }
+
+    fn tools(&mut self, call: &LlmCall) -> ToolSet {
+        let mut tools = Vec::with_capacity(call.tools.len());
+        for at in &call.tools {
+            let Some(ToolSpec { name, description, parameters, .. }) = self.names.file.tools.get(*at) else { continue };
+            match compile_schema(parameters.get_ref()) {
+                Ok(validator) => {
+                    let (name, description) = (name.clone(), description.clone());
+                    let parameters = parameters.get_ref().clone();
+                    tools.push((OfferedTool { name, description, parameters }, validator));
+                }
+                Err(why) => self.errors.push(self.names.source().error(parameters.span(), why)),
+            }
+        }
+        ToolSet::new(tools, call.max_turns)
     }
 
     fn validation(&mut self, validation: &Validation) -> ValidationFill {

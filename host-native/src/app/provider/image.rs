@@ -1,0 +1,222 @@
+//! Calls to the endpoint of OpenAI-compatible APIs that generates images.
+//!
+//! | answer | image |
+//! | --- | --- |
+//! | `b64_json` | its content |
+//! | `url` with a data URL | its content |
+//! | `url` with an address | the file there, which is downloaded without the key, as part of the call |
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::{Certificate, Url};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tidegate_core::budget::Usage;
+use tidegate_core::time::Duration;
+
+use super::address::{ip_address, is_loopback, is_private};
+use super::answer::{CallError, unreadable};
+use super::chat::ChatEndpoint;
+use super::http::{HttpClient, HttpEndpoint, RequestExtras};
+use super::media::{MAX_FILE_BYTES, image_extension};
+use super::{CallOutput, TokenCounts, with_rate_feedback};
+
+/// The maximum size of an image in bytes.
+const MAX_IMAGE_BYTES: usize = MAX_FILE_BYTES as usize;
+
+/// The maximum size of an answer in bytes: an image in base64, and what is beside it.
+const MAX_ANSWER_BYTES: usize = MAX_IMAGE_BYTES / 3 * 4 + (1 << 20);
+
+const WHAT: &str = "an image";
+
+/// A client of one model that generates images.
+#[derive(Clone, Debug)]
+pub struct ImageClient {
+    http: HttpClient,
+    base_url: Url,
+    authorities: Option<Vec<Certificate>>,
+    timeout: Duration,
+    model: String,
+    extra_body: Map<String, Value>,
+}
+
+/// A request for one image.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImageRequest {
+    /// What the image shows.
+    pub prompt: String,
+    /// The size, such as `1024x1024`.
+    pub size: Option<String>,
+    /// Further keys of the request.
+    pub extra: Map<String, Value>,
+}
+
+/// An image that a model has made.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GeneratedImage {
+    /// The content of its file.
+    pub bytes: Vec<u8>,
+    /// The extension of its type, without a dot.
+    pub extension: &'static str,
+}
+
+impl ImageClient {
+    /// Creates a client with its own connection pool. `images/generations` is appended to the base URL. Fails if TLS
+    /// cannot be set up.
+    pub fn new(endpoint: ChatEndpoint) -> Result<Self, String> {
+        let (base_url, model) = (endpoint.base_url.clone(), endpoint.model.clone());
+        let (authorities, timeout) = (endpoint.authorities.clone(), endpoint.timeout);
+        let http = endpoint.client("images/generations")?;
+        Ok(Self { http, base_url, authorities, timeout, model, extra_body: Map::new() })
+    }
+
+    /// Adds `extras` to all requests.
+    #[must_use]
+    pub fn with_extras(self, extras: RequestExtras) -> Self {
+        Self { http: self.http.with_extras(&extras), extra_body: extras.body, ..self }
+    }
+
+    /// Checks that the server can be reached and accepts the key. Makes no image.
+    pub async fn check_reachable(&self) -> Result<(), CallError> {
+        self.http.check_reachable().await
+    }
+
+    /// Makes one call, and returns the image.
+    pub async fn generate(&self, request: ImageRequest) -> Result<CallOutput<GeneratedImage>, CallError> {
+        let ImageRequest { prompt, size, extra } = request;
+        let mut body = self.extra_body.clone();
+        body.extend(extra);
+        body.insert("model".to_string(), self.model.clone().into());
+        body.insert("prompt".to_string(), prompt.into());
+        body.insert("n".to_string(), 1.into());
+        body.extend(size.map(|size| ("size".to_string(), size.into())));
+        let CallOutput { value, usage } = self.http.post_up_to(MAX_ANSWER_BYTES, &body, read).await?;
+        let bytes = match value {
+            Source::Content(bytes) => bytes,
+            Source::Address(url) => self.download(url, usage).await?,
+        };
+        let malformed = |detail: String| CallError::Malformed { what: WHAT, detail, usage };
+        if bytes.len() > MAX_IMAGE_BYTES {
+            return Err(malformed(format!("it is longer than {MAX_IMAGE_BYTES} bytes")));
+        }
+        let extension = image_extension(&bytes);
+        let extension = extension.ok_or_else(|| malformed("it is no PNG, JPEG, GIF or WebP".to_string()))?;
+        Ok(CallOutput { value: GeneratedImage { bytes, extension }, usage })
+    }
+
+    /// Reads the image at the address that an answer has.
+    async fn download(&self, url: Url, usage: Option<Usage>) -> Result<Vec<u8>, CallError> {
+        check_address(&url, &self.base_url).map_err(|detail| CallError::Malformed {
+            what: WHAT,
+            detail: detail.to_string(),
+            usage,
+        })?;
+        let failed = |detail: String| CallError::NotDownloaded { detail, usage };
+        let (authorities, timeout) = (self.authorities.clone(), self.timeout);
+        let client = HttpClient::new(HttpEndpoint { url, api_key: None, timeout, authorities });
+        let client = client.map_err(failed)?;
+        // Rate limits that the answer states are not those of the model.
+        let (file, _) = with_rate_feedback(client.get_up_to(MAX_IMAGE_BYTES)).await;
+        file.map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// Checks the address that an answer has. It must not lead to servers that only this machine can reach.
+fn check_address(url: &Url, base_url: &Url) -> Result<(), &'static str> {
+    if url.scheme() != "https" && url.origin() != base_url.origin() {
+        return Err("its address is neither one with https nor that of the provider");
+    }
+    let is_inside = |host: &str| is_loopback(host) || ip_address(host).is_some_and(is_private);
+    if url.host_str() != base_url.host_str() && url.host_str().is_some_and(is_inside) {
+        return Err("its address is in a private network, and not that of the provider");
+    }
+    Ok(())
+}
+
+/// Where an image is.
+#[derive(Debug, PartialEq)]
+enum Source {
+    Content(Vec<u8>),
+    Address(Url),
+}
+
+#[derive(Deserialize)]
+struct Images {
+    data: Vec<Image>,
+    #[serde(default)]
+    usage: TokenCounts,
+}
+
+#[derive(Deserialize)]
+struct Image {
+    b64_json: Option<String>,
+    url: Option<String>,
+}
+
+fn read(body: &[u8]) -> Result<CallOutput<Source>, CallError> {
+    let images: Images = serde_json::from_slice(body).map_err(|error| unreadable(WHAT, &error, body))?;
+    let usage = images.usage.known();
+    let source = source(images.data.into_iter().next());
+    let malformed = |detail: &str| CallError::Malformed { what: WHAT, detail: detail.to_string(), usage };
+    Ok(CallOutput { value: source.map_err(malformed)?, usage })
+}
+
+fn source(image: Option<Image>) -> Result<Source, &'static str> {
+    let Image { b64_json, url } = image.ok_or("it has no data")?;
+    let base64 = match (b64_json, url) {
+        (Some(base64), _) => base64,
+        (None, Some(url)) => match url.strip_prefix("data:").and_then(|data| data.split_once(";base64,")) {
+            Some((_, base64)) => base64.to_string(),
+            None => return Url::parse(&url).map(Source::Address).map_err(|_| "its `url` is no address"),
+        },
+        (None, None) => return Err("it has neither `b64_json` nor `url`"),
+    };
+    STANDARD.decode(base64).map(Source::Content).map_err(|_| "it is not valid base64")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_a_private_network_is_read_only_from_the_host_of_the_provider() {
+        let is_read =
+            |url: &str, base_url: &str| check_address(&url.parse().unwrap(), &base_url.parse().unwrap()).is_ok();
+        let public = "https://api.test/v1";
+        for url in ["https://cdn.test/a.png", "https://api.test/a.png", "https://9.9.9.9/a.png"] {
+            assert!(is_read(url, public), "{url}");
+        }
+        for host in ["127.0.0.1", "localhost", "10.0.0.7", "169.254.169.254", "[::1]", "[fd00::1]", "[::ffff:10.0.0.7]"]
+        {
+            let url = format!("https://{host}/a.png");
+            assert!(!is_read(&url, public), "{url}");
+            assert!(is_read(&url, &format!("https://{host}:8443/v1")), "{url}");
+        }
+        assert!(!is_read("http://api.test/a.png", public) && !is_read("ftp://api.test/a.png", public));
+    }
+
+    #[test]
+    fn an_answer_has_its_image_as_base64_or_at_an_address() {
+        let answer = |data: &str| read(format!(r#"{{"created":1,"data":[{data}]}}"#).as_bytes());
+        let content = |bytes: &[u8]| Source::Content(bytes.to_vec());
+        assert_eq!(answer(r#"{"b64_json":"AAEC","revised_prompt":"A boat."}"#).unwrap().value, content(&[0, 1, 2]));
+        assert_eq!(
+            answer(r#"{"b64_json":null,"url":"data:image/png;base64,AAEC"}"#).unwrap().value,
+            content(&[0, 1, 2])
+        );
+        let address = Source::Address("https://h.test/a.png?sig=1".parse().unwrap());
+        assert_eq!(answer(r#"{"url":"https://h.test/a.png?sig=1"}"#).unwrap().value, address);
+        for (data, why) in [
+            ("", "it has no data"),
+            ("{}", "neither `b64_json` nor `url`"),
+            (r#"{"b64_json":"A"}"#, "not valid base64"),
+            (r#"{"url":"boat.png"}"#, "its `url` is no address"),
+        ] {
+            let error = answer(data).unwrap_err();
+            assert!(matches!(error, CallError::Malformed { .. }) && error.to_string().contains(why), "{error}");
+        }
+        let usage = read(br#"{"data":[{"b64_json":"AA=="}],"usage":{"input_tokens":5,"output_tokens":9}}"#);
+        assert_eq!(usage.unwrap().usage, Some(Usage::tokens(5, 9)));
+        assert!(matches!(read(b"<html>"), Err(CallError::Unreadable { .. })));
+    }
+}
