@@ -238,24 +238,7 @@ impl RequestGate {
     /// or the gate is shut down. See [`DenialReason`].
     pub async fn acquire(&self, call: &Call) -> Result<CallPermit, Denial> {
         let request = self.request(call)?;
-        loop {
-            let permit = self.gate.acquire_owned(request).await?;
-            // The lease of a shared limit can lapse before a waiter is woken.
-            if !self.has_share() || permit.may_send() {
-                return Ok(permit);
-            }
-        }
-    }
-
-    #[cfg(feature = "share")]
-    pub(crate) fn has_share(&self) -> bool {
-        self.registry.read().share.is_some()
-    }
-
-    #[cfg(not(feature = "share"))]
-    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
-    pub(crate) fn has_share(&self) -> bool {
-        false
+        self.gate.acquire_owned(request).await
     }
 
     /// Returns a permit if `call` may start now. Never overtakes a waiting call to the same provider and

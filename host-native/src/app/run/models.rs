@@ -78,11 +78,8 @@ impl Models {
         let clients: Vec<Client> = clients.into_iter().collect::<Result<_, _>>()?;
         let callers: Vec<(Client, usize)> = clients.into_iter().zip(indices).collect();
         let ledger = Arc::new(SharedLedger::new(ledger));
-        let is_shared = share.is_some();
         let provider = |shared: SharedResource| {
-            let provider =
-                Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger));
-            Arc::new(provider.with_shared_limit(is_shared))
+            Arc::new(Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger)))
         };
         let providers: Vec<Arc<Provider>> = shared.into_iter().map(provider).collect();
         let health_calls = make_health_calls(&providers, &callers);
