@@ -44,7 +44,7 @@ pub struct Models {
     /// The tasks that make health calls; aborted when dropped.
     _health_calls: JoinSet<()>,
     /// The connection to other processes, if limits are shared.
-    share: Option<Share>,
+    share: Option<Arc<Share>>,
 }
 
 /// A resource of the gate that several models of the file may share.
@@ -68,7 +68,7 @@ impl Models {
         requests: &RequestConfig,
         record: Option<&Sequence>,
         ledger: Ledger,
-        share: Option<Share>,
+        share: Option<Arc<Share>>,
     ) -> Result<Self, Error> {
         let Clients { clients, mocks } = Clients::start(file).await?;
         let (gate, indices, shared) = register(file, host, requests, record)?;
@@ -125,7 +125,7 @@ impl Models {
     /// Returns the connection over which limits are shared, if they are.
     #[must_use]
     pub fn share(&self) -> Option<&Share> {
-        self.share.as_ref()
+        self.share.as_deref()
     }
 
     /// Returns the names of the resources in events.
