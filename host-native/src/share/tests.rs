@@ -193,7 +193,7 @@ async fn the_driver_takes_the_lead_of_a_store_with_a_damaged_snapshot_and_says_s
             tokio::time::sleep(StdDuration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_secs(60), is_leader).await.unwrap();
+    timeout(Duration::from_mins(1), is_leader).await.unwrap();
     let text = process.shared.status().to_string();
     assert!(text.ends_with("the store: its snapshot cannot be read, so the limit is learned anew"), "{text}");
 }

@@ -302,7 +302,7 @@ fn the_algorithm_does_not_learn_from_starts_of_a_member_that_did_not_know_of_the
     };
     let before = leader.limit(at(100));
     let first = MemberReport { started: 4, ended: 1, ends: vec![refused], ..report(1, 2, 1, 10) };
-    let cut = decide(&mut leader, at(100), &[first.clone()]).decision;
+    let cut = decide(&mut leader, at(100), core::slice::from_ref(&first)).decision;
     assert!(cut.limit < before);
     assert_eq!(leader.grants(), 4);
     decide(&mut leader, at(200), &[MemberReport { seq: 3, started: 6, ..first.clone() }]);
