@@ -112,6 +112,28 @@ fn members_that_share_a_limit_find_the_capacity_with_few_refusals() {
 }
 
 #[test]
+fn shares_follow_a_demand_that_moves_every_three_seconds() {
+    let config = config(12, None, Duration::from_millis(300));
+    for seed in 0..4 {
+        let alone = one_process(&config, 36, seed);
+        let mut world = World::new(config.clone(), Rng::new(seed));
+        for _ in 0..4 {
+            world.start_process(2);
+        }
+        for turn in 0..SPAN.as_nanos() / 3_000_000_000 {
+            for p in 0..4 {
+                world.want(p, if p as u64 == turn % 4 { 30 } else { 2 });
+            }
+            world.run_until(world.now + Duration::from_secs(3));
+        }
+        let (few, some) = (refused(&alone), refused(&world.provider));
+        let part = world.provider.answered * 1_000 / alone.answered;
+        std::println!("moving demand, seed {seed}: {some} of 1000 refused beside {few}, goodput {part}");
+        assert!(some <= 40 && part >= 850, "seed {seed}: {some} beside {few}, {part}");
+    }
+}
+
+#[test]
 fn members_that_share_a_rate_use_nearly_all_of_it() {
     for interval in [20, 100, 500] {
         let config = config(64, Some(Duration::from_millis(interval)), Duration::from_millis(300));
