@@ -53,7 +53,7 @@ pub use limits::{Limits, default_limit};
 
 use crate::host::TokioHost;
 #[cfg(feature = "share")]
-use crate::share::{Share, ShareStatus};
+use crate::share::{Share, ShareError, ShareStatus};
 
 /// The right to make one call through a [`RequestGate`]: the core's permit, on tokio.
 ///
@@ -139,11 +139,13 @@ impl RequestGate {
     /// Registers a model with its limits, and returns its resource.
     ///
     /// If `key` is registered already, its limits are replaced and its adaptive limit restarts. Calls in
-    /// flight and waiting calls stay as they are.
+    /// flight and waiting calls stay as they are. A limit that is [shared](crate::share) does not restart: only its
+    /// maximum and its budgets change.
     ///
     /// # Errors
     ///
-    /// A setting of `limits` is out of range, or the gate has too many models. Nothing changes then.
+    /// A setting of `limits` is out of range, the gate has too many models, or the model is shared with another
+    /// algorithm. Nothing changes then.
     pub fn register(&self, key: &ResourceKey, limits: &Limits) -> Result<ResourceId, ConfigError> {
         let mut registry = self.registry.write();
         self.register_locked(&mut registry, key, limits)
@@ -156,19 +158,28 @@ impl RequestGate {
         limits: &Limits,
     ) -> Result<ResourceId, ConfigError> {
         limits.validate()?;
+        #[cfg(feature = "share")]
+        let is_shared = match &registry.share {
+            Some(share) => share.keeps(&key.to_string(), limits.algorithm, &limits.aimd)?,
+            None => false,
+        };
+        #[cfg(not(feature = "share"))]
+        let is_shared = false;
         let resource = self.gate.with(|machine, now| {
             let cap = limits.max_parallel.get();
             let model = machine.register(now, &key.provider, &key.model, "default", cap)?;
             let resource = machine.resource(model, key.domain.clone())?;
-            machine.configure(now, resource, limits.aimd.clone())?;
-            if !limits.algorithm.is_aimd() {
+            if !is_shared {
+                machine.configure(now, resource, limits.aimd.clone())?;
+            }
+            if !is_shared && !limits.algorithm.is_aimd() {
                 machine.choose_algorithm(now, resource, limits.algorithm)?;
             }
             machine.set_budgets(now, resource, &limits.budgets)?;
             Ok(resource)
         })?;
         #[cfg(feature = "share")]
-        if let Some(share) = &registry.share {
+        if let Some(share) = registry.share.as_ref().filter(|_| !is_shared) {
             share.join(&self.gate, resource, &key.to_string(), limits.algorithm, &limits.aimd)?;
         }
         registry.resources.insert(key.clone(), resource);
@@ -203,10 +214,19 @@ impl RequestGate {
 /// Limits that several processes share.
 #[cfg(feature = "share")]
 impl RequestGate {
-    /// Shares the limit of each model that is registered from now on with other processes. Replaces a share
-    /// that was set before, for later models. See [`share`](crate::share).
-    pub fn share(&self, share: Share) {
-        self.registry.write().share = Some(Arc::new(share));
+    /// Shares the limit of each model that is registered from now on with other processes. See
+    /// [`share`](crate::share).
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::AlreadyShared`] if it was called before.
+    pub fn share(&self, share: Share) -> Result<(), ShareError> {
+        let mut registry = self.registry.write();
+        if registry.share.is_some() {
+            return Err(ShareError::AlreadyShared);
+        }
+        registry.share = Some(Arc::new(share));
+        Ok(())
     }
 
     /// Returns the state of the shared limit of a model, or `None` if its limit is not shared.
@@ -238,24 +258,7 @@ impl RequestGate {
     /// or the gate is shut down. See [`DenialReason`].
     pub async fn acquire(&self, call: &Call) -> Result<CallPermit, Denial> {
         let request = self.request(call)?;
-        loop {
-            let permit = self.gate.acquire_owned(request).await?;
-            // The lease of a shared limit can lapse before a waiter is woken.
-            if !self.has_share() || permit.may_send() {
-                return Ok(permit);
-            }
-        }
-    }
-
-    #[cfg(feature = "share")]
-    pub(crate) fn has_share(&self) -> bool {
-        self.registry.read().share.is_some()
-    }
-
-    #[cfg(not(feature = "share"))]
-    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
-    pub(crate) fn has_share(&self) -> bool {
-        false
+        self.gate.acquire_owned(request).await
     }
 
     /// Returns a permit if `call` may start now. Never overtakes a waiting call to the same provider and

@@ -7,8 +7,8 @@ use core::task::{Context, Poll};
 
 use super::Gate;
 use super::permit::{GateRef, PermitOf};
-use super::waiter_slab::WaiterSlot;
-use crate::request::{Denial, DenialReason, Request, Retry};
+use super::shared::Place;
+use crate::request::{Denial, DenialReason, Outcome, Request, Retry};
 use crate::yielding::TaskToken;
 
 /// Waits for a permit that borrows the gate. Created by [`Gate::acquire`].
@@ -23,6 +23,9 @@ pub type AcquireOwned<H> = AcquireOf<Gate<H>>;
 /// request starts then. Dropping the future at any moment is safe: its place in the queue is removed, and a
 /// permit that was granted but not yet returned is released as local cancelled. This also holds after a panic
 /// in a waker.
+///
+/// If the lease of a [shared](crate::share) limit lapses between the grant and the poll, the permit is given back,
+/// and the future waits again, until the same deadline.
 #[must_use = "a future does nothing until it is polled"]
 pub struct AcquireOf<G: GateRef> {
     /// Moved into the permit. `None` once the future is ready.
@@ -30,14 +33,14 @@ pub struct AcquireOf<G: GateRef> {
     request: Request,
     retry: Option<Retry>,
     token: Option<TaskToken>,
-    /// The slot of the waiter, from the first poll that returns pending.
-    slot: Option<WaiterSlot>,
+    /// The place of the waiter, from the first poll that returns pending.
+    place: Option<Place>,
 }
 
 impl<G: GateRef> AcquireOf<G> {
     #[inline]
     pub(super) fn new(gate: G, request: Request) -> Self {
-        Self { gate: Some(gate), request, retry: None, token: None, slot: None }
+        Self { gate: Some(gate), request, retry: None, token: None, place: None }
     }
 
     /// Makes this the retry of a call that failed in an outage: see [`PermitOf::finish_call`]. `None` changes
@@ -70,18 +73,26 @@ impl<G: GateRef> Future for AcquireOf<G> {
     /// panics.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { gate: held_gate, request, retry, token, slot } = &mut *self;
+        let Self { gate: held_gate, request, retry, token, place } = &mut *self;
         let Some(gate) = held_gate.as_ref() else { panic!("`Acquire` was polled after it was ready") };
         let gate = gate.gate();
-        let mut answer = match *slot {
+        let mut answer = match *place {
             None => {
-                gate.start_acquire(request, *retry, token.as_ref(), slot, context.waker()).map_ok(PermitOf::into_lease)
+                gate.start_acquire(request, *retry, token.as_ref(), place, context.waker()).map_ok(PermitOf::into_lease)
             }
-            Some(slot) => gate.shared.poll_answer(slot, context.waker()).map_ok(Some),
+            Some(Place { slot, deadline }) => match gate.shared.poll_answer(slot, context.waker()) {
+                Poll::Ready(Ok(lease)) if !gate.shared.may_send(lease.resource()) => {
+                    // The slot is free already. It must not be used again if a waker panics.
+                    *place = None;
+                    gate.shared.release(lease, &Outcome::LocalCancelled.into());
+                    gate.acquire_again(request, deadline, *retry, token.as_ref(), place, context.waker())
+                }
+                answer => answer.map_ok(Some),
+            },
         };
         while let Poll::Ready(Err(Denial { reason: DenialReason::UseFallback, changes_at })) = answer {
-            *slot = None;
-            answer = gate.acquire_again(request, changes_at, *retry, token.as_ref(), slot, context.waker());
+            *place = None;
+            answer = gate.acquire_again(request, changes_at, *retry, token.as_ref(), place, context.waker());
         }
         // No external code runs from here on, so the lease always reaches its permit.
         match (answer, held_gate.take()) {
@@ -98,8 +109,8 @@ impl<G: GateRef> Future for AcquireOf<G> {
 impl<G: GateRef> Drop for AcquireOf<G> {
     #[inline]
     fn drop(&mut self) {
-        if let (Some(gate), Some(slot)) = (&self.gate, self.slot) {
-            gate.gate().shared.cancel(slot);
+        if let (Some(gate), Some(place)) = (&self.gate, self.place) {
+            gate.gate().shared.cancel(place.slot);
         }
     }
 }
@@ -109,7 +120,7 @@ impl<G: GateRef> Unpin for AcquireOf<G> {}
 
 impl<G: GateRef> fmt::Debug for AcquireOf<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match (&self.gate, self.slot) {
+        let stage = match (&self.gate, self.place) {
             (None, _) => "done",
             (_, None) => "new",
             (_, Some(_)) => "waiting",

@@ -67,8 +67,16 @@ impl<H: Host> HealthCalls<H> {
             Some(lease) => (Some(lease), Some(waker)),
             None => (None, state.health_calls.set_waker(self.resource, waker)),
         });
-        drop(unused);
-        lease.map_or(Poll::Pending, |lease| Poll::Ready(PermitOf::new(self.gate.clone(), Some(lease))))
+        let Some(lease) = lease else { return Poll::Pending };
+        let permit = PermitOf::new(self.gate.clone(), Some(lease));
+        if permit.may_send() {
+            return Poll::Ready(permit);
+        }
+        // The lease of a shared limit has lapsed. The next call wakes this task.
+        let replaced = unused
+            .and_then(|waker| self.gate.shared.command(|state, _| state.health_calls.set_waker(self.resource, waker)));
+        drop((replaced, permit));
+        Poll::Pending
     }
 }
 

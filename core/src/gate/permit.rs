@@ -7,7 +7,6 @@ use crate::budget::Correction;
 use crate::lease::LeaseId;
 use crate::request::{AfterCall, Completion, Outcome, RequestLease, ResourceId};
 use crate::runtime::Host;
-use crate::time::Clock as _;
 
 /// A gate by reference or by handle: `&Gate<H>` or `Gate<H>`. It determines whether a permit is borrowed or
 /// owned.
@@ -88,13 +87,12 @@ impl<G: GateRef> PermitOf<G> {
     /// Returns whether the call may be sent now.
     ///
     /// It is `false` only if the limit is a [share](crate::share) whose lease has lapsed since the grant, for
-    /// example because the process was suspended. Drop the permit then, and acquire another. Call it just
-    /// before the first byte of the call.
+    /// example because the process was suspended. [`AcquireOf`](super::AcquireOf) has checked it. Check it again
+    /// if something else was awaited between the permit and the first byte of the call. If it is `false`, drop the
+    /// permit and acquire another.
     #[must_use]
     pub fn may_send(&self) -> bool {
-        let gate = self.gate.gate();
-        let now = gate.shared.host.now();
-        gate.shared.read(|state| state.machine.may_send(now, self.resource()))
+        self.gate.gate().shared.may_send(self.resource())
     }
 
     /// Applies the rate limits that an answer states, as in

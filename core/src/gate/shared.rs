@@ -21,7 +21,7 @@ use crate::replay::Recorded;
 use crate::request::event::RequestEvent;
 use crate::request::{
     AcquireResult, AfterCall, Completion, Denial, Outcome, Request, RequestAdmission, RequestEffect, RequestLease,
-    Retry,
+    ResourceId, Retry,
 };
 use crate::runtime::Host;
 use crate::time::Instant;
@@ -39,6 +39,14 @@ pub(super) struct GateState<L> {
     waiters: WaiterSlab,
     pub(super) health_calls: PendingHealthCalls,
     timer: TimerSlot,
+}
+
+/// The place of a waiter in the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) slot: WaiterSlot,
+    /// When the request is denied. `None` if it waits without a timeout.
+    pub(super) deadline: Option<Instant>,
 }
 
 /// The state of the gate's timer that commands use.
@@ -184,6 +192,16 @@ impl<H: Host> Shared<H> {
         }
     }
 
+    /// Returns whether a call of a resource that was granted may be sent now.
+    pub(super) fn may_send(&self, resource: ResourceId) -> bool {
+        // Only a limit that uses the time can lapse.
+        if !self.read(|state| state.machine.needs_clock(resource)) {
+            return true;
+        }
+        let now = self.host.now();
+        self.read(|state| state.machine.may_send(now, resource))
+    }
+
     /// Removes a dropped waiter. Releases the lease if one was granted but not taken.
     pub(super) fn cancel(&self, slot: WaiterSlot) {
         let unused_waker = self.command(|state, now| match state.waiters.remove(slot) {
@@ -244,15 +262,15 @@ impl<H: Host> Drop for Shared<H> {
 
 /// Requests for a permit.
 impl<H: Host> Gate<H> {
-    /// Requests a permit. The result is pending if a waiter was queued. Its slot is then stored in `slot`
-    /// before any external code runs, so a panic does not lose its place in the queue.
+    /// Requests a permit. The result is pending if a waiter was queued. Its place is then stored in `place`
+    /// before any external code runs, so a panic does not lose it.
     #[inline]
     pub(super) fn start_acquire(
         &self,
         request: &Request,
         retry: Option<Retry>,
         token: Option<&TaskToken>,
-        slot: &mut Option<WaiterSlot>,
+        place: &mut Option<Place>,
         waker: &Waker,
     ) -> Poll<Result<Permit<'_, H>, Denial>> {
         let needs_clock = |machine: &RequestAdmission| match token {
@@ -265,18 +283,21 @@ impl<H: Host> Gate<H> {
                 AcquireResult::Granted(lease) => Some(Ok(PermitOf::new(self, Some(lease)))),
                 AcquireResult::Denied(denial) => Some(Err(denial)),
                 AcquireResult::Waiting(waiter) => {
-                    *slot = Some(state.waiters.insert(waiter));
+                    let deadline = state.machine.deadline(now, request);
+                    *place = Some(Place { slot: state.waiters.insert(waiter), deadline });
                     None
                 }
             });
-        match (answer, *slot) {
+        match (answer, *place) {
             (Some(answer), _) => Poll::Ready(answer),
-            (None, Some(slot)) => self.shared.wait(slot, waker).map_ok(|lease| PermitOf::new(self, Some(lease))),
+            (None, Some(Place { slot, .. })) => {
+                self.shared.wait(slot, waker).map_ok(|lease| PermitOf::new(self, Some(lease)))
+            }
             (None, None) => Poll::Pending,
         }
     }
 
-    /// Repeats a request after another fallback was chosen for it, within the time left until its deadline.
+    /// Repeats a request within the time left until its deadline.
     #[cold]
     pub(super) fn acquire_again(
         &self,
@@ -284,11 +305,11 @@ impl<H: Host> Gate<H> {
         deadline: Option<Instant>,
         retry: Option<Retry>,
         token: Option<&TaskToken>,
-        slot: &mut Option<WaiterSlot>,
+        place: &mut Option<Place>,
         waker: &Waker,
     ) -> Poll<Result<Option<RequestLease>, Denial>> {
         request.timeout = deadline.map(|end| end.saturating_duration_since(self.shared.host.now()));
-        self.start_acquire(request, retry, token, slot, waker).map_ok(PermitOf::into_lease)
+        self.start_acquire(request, retry, token, place, waker).map_ok(PermitOf::into_lease)
     }
 
     /// Requests a permit without waiting.

@@ -317,14 +317,19 @@ impl Controller {
         if self.in_flight < self.limit(now) { self.opens_at(now) } else { None }
     }
 
-    /// Returns whether the algorithm allows that a granted call is sent at `now`.
-    pub(crate) fn may_send(&self, now: Instant) -> bool {
-        self.algorithm.may_send(now)
+    /// Returns the time between two calls at the rate that the algorithm has learned.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        self.algorithm.interval()
     }
 
     /// Returns the instant before which the algorithm allows no call, if it is after `now`.
-    fn opens_at(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         if self.is_timed { self.algorithm.opens_at(now).filter(|at| *at > now) } else { None }
+    }
+
+    /// Returns whether the algorithm allows that a granted call is sent at `now`.
+    pub(crate) fn may_send(&self, now: Instant) -> bool {
+        self.algorithm.may_send(now)
     }
 }
 
@@ -363,6 +368,14 @@ impl Controller {
         }
         self.grants += 1;
         grant
+    }
+
+    /// Counts a call that started before the cut at grant number `cut`, but is known only now. The algorithm has
+    /// separated the calls before and after the cut, so it does not learn from this start.
+    pub(crate) fn grant_before_cut(&mut self, now: Instant, cut: u64) -> Grant {
+        self.in_flight += 1;
+        let since = RecordedInstant::at(now, true);
+        Grant { limit: self.limit(now), in_flight: self.in_flight, number: cut.saturating_sub(1), since }
     }
 
     /// Records the end of a call. A call with `is_hidden` was part of an outage: it counts as local

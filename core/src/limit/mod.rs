@@ -142,6 +142,12 @@ pub trait LimitAlgorithm: Send {
         None
     }
 
+    /// Returns the time between two calls at the rate that the algorithm has learned, or `None` if it knows no
+    /// rate. The leader of a [shared](crate::share) limit divides the rate between the members.
+    fn interval(&self) -> Option<Duration> {
+        None
+    }
+
     /// Returns whether a call that was granted may be sent now.
     ///
     /// It is `false` only for a limit that can lapse between the grant and the first byte of the call, such

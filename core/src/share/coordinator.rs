@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::config::ShareConfig;
 use super::fairness::{Demand, divide};
 use super::message::{
-    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MAX_NUMBER, MemberId, MemberReport, MemberShare,
-    Snapshot, Term,
+    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MAX_LEARNED, MAX_NUMBER, MemberId, MemberReport,
+    MemberShare, Snapshot, Term,
 };
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;
@@ -21,6 +21,13 @@ const TURN: Duration = Duration::from_secs(1);
 
 /// The number of latest latencies from which the 95th percentile is taken.
 const LATENCIES: usize = 128;
+
+/// The parts into which a rate is divided between members.
+const PACE_PARTS: u32 = 1 << 16;
+
+/// How many beats a member counts as one with waiting calls after a report of them: at the moment of a later
+/// report, all its calls may be in flight.
+const WAITS_FOR: u64 = 3;
 
 /// The most calls of one member that are given to the limit algorithm. It bounds the work that a damaged
 /// report causes.
@@ -68,9 +75,13 @@ pub struct Coordinator {
     /// Whether the newest decision has a pause.
     was_paused: bool,
     next_beat: Instant,
+    /// When a provider that limits the rate accepts the next call, after its last refusal.
+    refills_at: Instant,
     /// The latest latencies of answered calls in milliseconds.
     latencies: VecDeque<u32>,
     effect: Option<CoordinatorEffect>,
+    /// Whether it stops with the next decision.
+    leaves: bool,
 }
 
 /// What the leader knows of one member.
@@ -96,6 +107,8 @@ struct MemberRecord {
     /// See [`Demand::served`].
     served: u64,
     groups: Vec<Group>,
+    /// Until when it counts as one with waiting calls.
+    waits_until: Instant,
     /// The number of calls that got a grant of the limit algorithm.
     started: u64,
     /// Those of them that are in flight, by number.
@@ -122,17 +135,23 @@ impl MemberRecord {
             share: known.occupied,
             served: 0,
             groups: Vec::new(),
+            waits_until: Instant::ZERO,
             calls: BTreeMap::new(),
             reclaimed: None,
             leaves: false,
         }
     }
 
-    /// Gives a grant to each call below the number `started` that has none.
-    fn grant_until(&mut self, now: Instant, started: u64, controller: &mut Controller) {
+    /// Gives a grant to each call below the number `started` that has none. `cut` is the number of grants at the
+    /// last cut if these calls started before the member knew of it.
+    fn grant_until(&mut self, now: Instant, started: u64, cut: Option<u64>, controller: &mut Controller) {
         self.started = self.started.max(started.saturating_sub(MAX_CALLS));
         while self.started < started {
-            self.calls.insert(self.started, controller.grant(now, true));
+            let grant = match cut {
+                None => controller.grant(now, true),
+                Some(cut) => controller.grant_before_cut(now, cut),
+            };
+            self.calls.insert(self.started, grant);
             self.started += 1;
         }
     }
@@ -163,6 +182,11 @@ impl MemberRecord {
         }
         self.pending.push_back((version, share));
         self.share = share;
+    }
+
+    /// Returns whether the member may get a share.
+    fn is_open(&self) -> bool {
+        self.reclaimed.is_none() && !self.leaves
     }
 
     fn demand(&self) -> Demand<'_> {
@@ -205,7 +229,7 @@ impl Coordinator {
         let cut_version = lead.snapshot.as_ref().map_or(0, |snapshot| snapshot.cut_version);
         let (version, members) = lead.snapshot.map_or((0, BTreeMap::new()), |snapshot| {
             let record = |(id, known)| (id, MemberRecord::new(now, snapshot.version, known));
-            (snapshot.version.min(MAX_NUMBER), snapshot.members.into_iter().map(record).collect())
+            (snapshot.version.min(MAX_LEARNED), snapshot.members.into_iter().map(record).collect())
         });
         let mut time = Monotonic::default();
         time.observe(now);
@@ -219,15 +243,18 @@ impl Coordinator {
             members,
             version,
             first_version: version + 1,
-            cut_version,
+            cut_version: cut_version.min(version + 1),
             cut_grants: 0,
-            no_raise_until: has_snapshot.then(|| now + config.reclaim_after()),
-            ends_early: true,
+            // Without a readable snapshot, nobody knows which shares are leased.
+            no_raise_until: (has_snapshot || lead.is_damaged).then(|| now + config.reclaim_after()),
+            ends_early: !lead.is_damaged,
             fast_until: now,
             was_paused: false,
             next_beat: now,
+            refills_at: now,
             latencies: VecDeque::new(),
             effect: Some(CoordinatorEffect::ReadReports),
+            leaves: false,
             config,
         })
     }
@@ -258,8 +285,29 @@ impl Coordinator {
 
     /// Handles the store's answer to a decision. Returns whether this is still the leader. If it is not, the
     /// host drops it.
+    ///
+    /// If the store has a decision with a higher version, which a leader without a readable snapshot does not
+    /// know, the versions of this leader continue from there.
     pub fn on_decided(&mut self, decided: Decided) -> bool {
+        if decided.version > self.version && decided.version <= MAX_LEARNED {
+            self.learn_version(decided.version);
+        }
         decided.term == self.term
+    }
+
+    /// Sets the highest limit; 0 counts as 1. Without a change it has no effect.
+    pub fn set_cap(&mut self, now: Instant, cap: u32) {
+        if cap.max(1) != self.controller.effective_max() {
+            self.controller.set_cap(self.time.observe(now), cap.max(1), true);
+        }
+    }
+
+    /// Stops: the next effect is to read the reports once more, for a last decision. It makes another member take
+    /// the lead at once. The host drops the leader once that decision is written.
+    pub fn leave(&mut self, now: Instant) {
+        self.time.observe(now);
+        self.leaves = true;
+        self.effect = Some(CoordinatorEffect::ReadReports);
     }
 }
 
@@ -288,6 +336,12 @@ impl Coordinator {
         self.controller.limit(self.time.peek(now))
     }
 
+    /// Returns the number of starts that the algorithm has learned from.
+    #[cfg(all(test, feature = "sim"))]
+    pub(super) fn grants(&self) -> u64 {
+        self.controller.grants()
+    }
+
     fn beat(&self, now: Instant) -> Duration {
         if now < self.fast_until { self.config.fast_beat } else { self.config.beat }
     }
@@ -296,13 +350,12 @@ impl Coordinator {
 /// Reports.
 impl Coordinator {
     fn on_report(&mut self, now: Instant, report: &MemberReport) {
-        if report.version > MAX_NUMBER || report.seq > MAX_NUMBER {
+        if report.version > MAX_LEARNED.max(self.version) || report.seq > MAX_NUMBER {
             return;
         }
         if report.version > self.version {
             // The store has lost decisions, and with them other members may have got more than is known.
-            self.version = report.version;
-            self.cut_version = report.version + 1;
+            self.learn_version(report.version);
             self.no_raise_until = Some(now + self.config.reclaim_after());
             self.ends_early = false;
         }
@@ -317,8 +370,11 @@ impl Coordinator {
             return;
         }
         record.seq = report.seq;
-        let since_last = now - record.received;
         record.received = now;
+        let wanted = report.groups.iter().fold(0, |sum: u32, group| sum.saturating_add(group.wanted));
+        if wanted > report.in_flight() {
+            record.waits_until = now + Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(WAITS_FOR));
+        }
         record.has_adopted |= report.version >= self.first_version;
         record.reclaimed = None;
         record.leaves = report.leaves;
@@ -343,14 +399,16 @@ impl Coordinator {
         // The starts and ends since the last report, in their order: the algorithm needs to know how many calls
         // were in flight at each start.
         let skipped = report.ends.len() - ended.min(report.ends.len());
+        // The member knew nothing of the last cut when it sent the report.
+        let cut = (report.version < self.cut_version && self.cut_grants > 0).then_some(self.cut_grants);
         for end in &report.ends[skipped..] {
             let Some(record) = self.members.get_mut(&report.member) else { return };
-            record.grant_until(now, end.started.min(report.started), &mut self.controller);
+            record.grant_until(now, end.started.min(report.started), cut, &mut self.controller);
             let Some(grant) = record.take_call(end.call) else { continue };
-            self.on_end(now, &grant, end, since_last);
+            self.on_end(now, &grant, end);
         }
         let Some(record) = self.members.get_mut(&report.member) else { return };
-        record.grant_until(now, report.started, &mut self.controller);
+        record.grant_until(now, report.started, cut, &mut self.controller);
         // After lost reports, calls can be left over that have ended.
         while record.calls.len() as u64 > u64::from(record.in_flight) {
             let Some((_, grant)) = record.calls.pop_first() else { break };
@@ -358,9 +416,15 @@ impl Coordinator {
         }
     }
 
-    /// Gives the end of a call to the limit algorithm. `since_last` is the time since the report of the member
-    /// before this one.
-    fn on_end(&mut self, now: Instant, grant: &Grant, end: &EndedCall, since_last: Duration) {
+    /// Continues the versions from that of a decision which this leader did not make. Earlier calls do not cut the
+    /// limit.
+    fn learn_version(&mut self, version: u64) {
+        self.version = version;
+        self.cut_version = version + 1;
+    }
+
+    /// Gives the end of a call to the limit algorithm.
+    fn on_end(&mut self, now: Instant, grant: &Grant, end: &EndedCall) {
         // An algorithm separates the calls before and after a cut by the numbers of their grants. Grants are
         // made when a report arrives, which is too late. So the number is moved to the side of the cut on
         // which the call started, by its version.
@@ -372,9 +436,9 @@ impl Coordinator {
         let is_refused = end.outcome == Outcome::RateLimited;
         let mut latency = Duration::from_millis(u64::from(end.latency_ms));
         if is_refused {
-            // An algorithm takes a call for accepted once a refusal would have arrived. A refusal arrives with
-            // the next report, up to `since_last` after the start of the call has.
-            latency = latency + since_last;
+            // An algorithm computes when the call was sent from the time until the refusal arrives, and takes other
+            // calls for accepted after this time. A refusal arrives with a report.
+            latency = latency + Duration::from_millis(u64::from(end.age_ms));
         }
         let since = Instant::from_nanos(now.as_nanos().saturating_sub(latency.as_nanos()));
         let done = Completion {
@@ -393,6 +457,9 @@ impl Coordinator {
         // leader does not know a cut of another leader, and would cut again.
         let is_hidden = end.version == 0 || end.version < self.cut_version && self.cut_grants == 0;
         self.controller.end(now, &grant.as_reported(number, since), &done, is_hidden);
+        if is_refused && let Some(at) = self.controller.opens_at(now) {
+            self.refills_at = at;
+        }
         if is_refused && self.controller.limit(now) < before {
             self.cut_version = self.version + 1;
             self.cut_grants = self.controller.grants();
@@ -441,7 +508,9 @@ impl Coordinator {
     /// Makes the next decision and its snapshot.
     fn decide(&mut self, now: Instant) {
         let limit = self.controller.limit(now);
+        let interval = self.controller.interval();
         let pause = self.controller.blocked_until(now).map_or(Duration::ZERO, |until| until - now);
+        let pause = interval.map_or(pause, |_| pause.max(self.refills_at - now));
         let is_paused = !pause.is_zero();
         if limit.abs_diff(self.last_limit) > 1 || (is_paused && !self.was_paused) {
             self.fast_until = now + self.config.fast_for;
@@ -449,19 +518,46 @@ impl Coordinator {
         (self.last_limit, self.was_paused) = (limit, is_paused);
         self.version += 1;
         self.assign(now, limit);
-        let share = |record: &MemberRecord| MemberShare { share: record.share, seen_seq: record.seq };
+        let paces = self.paces(now, interval);
+        let share = |id: &MemberId, record: &MemberRecord| {
+            let pace_ns = paces.get(id).copied().unwrap_or(0);
+            MemberShare { share: record.share, pace_ns, seen_seq: record.seq }
+        };
         let decision = Decision {
             term: self.term,
             version: self.version,
             limit,
             pause_ms: millis_up(pause),
             beat_ms: millis_up(self.beat(now)),
-            shares: self.members.iter().map(|(id, record)| (*id, share(record))).collect(),
+            leader_leaves: self.leaves,
+            shares: self.members.iter().map(|(id, record)| (*id, share(id, record))).collect(),
         };
         let members = self.members.iter().map(|(id, record)| (*id, record.known())).collect();
         let snapshot = Snapshot { version: self.version, limit, cut_version: self.cut_version, members };
         self.next_beat = now + self.beat(now);
         self.effect = Some(CoordinatorEffect::Decide(Decide { decision, snapshot }));
+    }
+
+    /// Divides the rate of one call in each `interval` between the members. Returns the interval of each in
+    /// nanoseconds.
+    ///
+    /// Members with waiting calls divide it by weighted max-min fairness between their groups, and others have next
+    /// to nothing of it. Without waiting calls, the members have equal parts. The parts add up to the rate at most.
+    fn paces(&self, now: Instant, interval: Option<Duration>) -> BTreeMap<MemberId, u64> {
+        let Some(interval) = interval else { return BTreeMap::new() };
+        let waiting = |record: &MemberRecord| {
+            let groups = record.groups.iter().filter(|group| group.wanted > 0 && now < record.waits_until);
+            groups.map(|group| Group { wanted: u32::MAX, ..*group }).collect()
+        };
+        let open = self.members.iter().filter(|(_, record)| record.is_open());
+        let groups: BTreeMap<MemberId, Vec<Group>> = open.map(|(id, record)| (*id, waiting(record))).collect();
+        let demands = groups.iter().map(|(id, groups)| (*id, Demand { groups, served: 0 })).collect();
+        let parts = divide(PACE_PARTS, &demands, 0);
+        let pace = |part: u32| {
+            let nanos = u128::from(interval.as_nanos()) * u128::from(PACE_PARTS);
+            u64::try_from(nanos.div_ceil(u128::from(part.max(1)))).unwrap_or(MAX_NUMBER).min(MAX_NUMBER)
+        };
+        parts.into_iter().map(|(id, part)| (id, pace(part))).collect()
     }
 
     /// Sets the shares of the decision `self.version`, as far as other members leave room. O(members) and the
@@ -470,7 +566,6 @@ impl Coordinator {
         let all_adopted = self.ends_early && self.members.values().all(|record| record.has_adopted);
         self.no_raise_until = self.no_raise_until.filter(|until| now < *until && !all_adopted);
         let may_raise = self.no_raise_until.is_none();
-        let is_open = |record: &MemberRecord| record.reclaimed.is_none() && !record.leaves;
         let turn = ((now - self.began).as_nanos() / TURN.as_nanos()) as usize;
         if turn != self.turn {
             for record in self.members.values_mut().filter(|record| record.share > 0) {
@@ -478,7 +573,7 @@ impl Coordinator {
             }
             self.turn = turn;
         }
-        let open = self.members.iter().filter(|(_, record)| is_open(record));
+        let open = self.members.iter().filter(|(_, record)| record.is_open());
         let targets = divide(limit, &open.map(|(id, record)| (*id, record.demand())).collect(), turn);
         // The sum of what all members occupy. For a member that has its new share, it is `max(occupied,
         // share)`.

@@ -19,6 +19,9 @@ const GROUPS: usize = 32;
 /// The most ended calls that a report repeats. Older ones still count as ended, but their outcome is lost.
 const ENDS: usize = 1_024;
 
+/// A call keeps to the schedule of the pace if it is late by at most one part of the interval in this many.
+const LATE: u64 = 4;
+
 /// What the host of a member does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -32,7 +35,7 @@ pub enum MemberEffect {
 }
 
 /// The state of a member at one instant, to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MemberState {
@@ -94,11 +97,15 @@ pub struct Member {
     started: u64,
     /// The number of calls ended so far.
     ended: u64,
-    /// The last of the ended calls: those that no decision has acknowledged.
-    ends: VecDeque<EndedCall>,
-    /// The refused calls whose slots are frozen. The number of a call is that of the calls that ended before
-    /// it.
+    /// The last of the ended calls: those that no decision has acknowledged. With the instants of their ends.
+    ends: VecDeque<(Instant, EndedCall)>,
+    /// The refused calls whose slots are frozen, at most the last 1024. The number of a call is that of the calls
+    /// that ended before it.
     frozen: VecDeque<u64>,
+    /// The time between the starts of two calls; zero if there is no bound.
+    pace: Duration,
+    /// When the last call should have started at this pace.
+    paced_from: Instant,
     groups: Vec<Group>,
     leaves: bool,
     beat: Duration,
@@ -156,6 +163,8 @@ impl Member {
             ended: 0,
             ends: VecDeque::new(),
             frozen: VecDeque::new(),
+            pace: Duration::ZERO,
+            paced_from: Instant::ZERO,
             groups: Vec::new(),
             leaves: false,
             beat: config.beat,
@@ -196,6 +205,9 @@ impl Member {
             self.newest = (decision.term, decision.version);
             self.term = decision.term;
             self.await_decision(now);
+            if decision.leader_leaves {
+                self.takes_lead_at = now + self.part_of(self.config.fast_beat);
+            }
         }
         if decision.version <= self.version || decision.version > MAX_NUMBER {
             return false;
@@ -212,6 +224,10 @@ impl Member {
         self.adopted = Some(now);
         let given = decision.shares.get(&self.id);
         self.share = given.map_or(0, |given| given.share);
+        self.pace = given.map_or(Duration::ZERO, |given| Duration::from_nanos(given.pace_ns));
+        if decision.pause_ms > 0 {
+            self.begin_pace_after_pause(decision);
+        }
         // A report that is not in `sent` is too old for a lease.
         let seen = given.and_then(|given| self.sent.iter().find(|(seq, ..)| *seq == given.seen_seq).copied());
         self.lease_until = seen.map_or(Instant::ZERO, |(_, sent, _)| sent + self.config.ttl);
@@ -331,6 +347,12 @@ impl Member {
         self.calls.len()
     }
 
+    /// Returns the number of frozen slots.
+    #[cfg(all(test, feature = "sim"))]
+    pub(super) fn frozen(&self) -> usize {
+        self.frozen.len()
+    }
+
     /// Returns the highest version adopted, or 0 if there is none.
     #[must_use]
     pub fn version(&self) -> u64 {
@@ -355,7 +377,7 @@ impl Member {
             share: if now < self.lease_until { self.share } else { 0 },
             started: self.started,
             ended: self.ended,
-            ends: self.ends.iter().copied().collect(),
+            ends: self.ends.iter().map(|(at, end)| EndedCall { age_ms: millis(now - *at), ..*end }).collect(),
             groups: self.groups.clone(),
             leaves: self.leaves,
         }));
@@ -363,9 +385,29 @@ impl Member {
 
     /// Restarts the time after which the member takes the lead.
     fn await_decision(&mut self, now: Instant) {
+        self.takes_lead_at = now + self.config.takeover_after + self.part_of(self.config.takeover_jitter);
+    }
+
+    /// Returns a random part of `most`.
+    fn part_of(&self, most: Duration) -> Duration {
         // The random number is a fraction of 2^53.
-        let jitter = u128::from(self.config.takeover_jitter.as_nanos()) * u128::from(self.random(2));
-        self.takes_lead_at = now + self.config.takeover_after + Duration::from_nanos((jitter >> 53) as u64);
+        let part = u128::from(most.as_nanos()) * u128::from(self.random(2));
+        Duration::from_nanos((part >> 53) as u64)
+    }
+
+    /// Restarts the pace at the end of a pause. The members start one after the other, in the order of their ids,
+    /// because a provider that limits the rate accepts one call then.
+    fn begin_pace_after_pause(&mut self, decision: &Decision) {
+        let Some(place) = decision.shares.keys().position(|id| *id == self.id) else { return };
+        let later = u128::from(self.pace.as_nanos()) * place as u128 / decision.shares.len() as u128;
+        let first = self.paused_until + Duration::from_nanos(later as u64);
+        let from = Instant::from_nanos(first.as_nanos().saturating_sub(self.pace.as_nanos()));
+        self.paced_from = self.paced_from.max(from);
+    }
+
+    /// Returns when the next call may start at the pace of the decision.
+    fn paced_until(&self) -> Option<Instant> {
+        (!self.pace.is_zero()).then_some(self.paced_from + self.pace)
     }
 
     /// Returns a number below 2^53 that is random for each instant and `purpose`: 1 for a nonce, 2 for a
@@ -404,6 +446,10 @@ impl LimitAlgorithm for Member {
         // A call without a lease gives no information about the shared limit. Version 0 puts it before the
         // last cut.
         let version = if now < self.lease_until { self.version } else { 0 };
+        // A call that starts a little late keeps to the schedule, so that the mean interval is that of the pace.
+        let due = self.paced_from + self.pace;
+        let is_late = now - due > Duration::from_nanos(self.pace.as_nanos() / LATE);
+        self.paced_from = if is_late || self.pace.is_zero() { now } else { due };
         self.calls.insert(grant, (self.started, version));
         self.started += 1;
     }
@@ -414,20 +460,25 @@ impl LimitAlgorithm for Member {
         // A call that started before the member was installed is not among its calls.
         let Some((number, version)) = self.calls.remove(&call.grant) else { return };
         if call.outcome == Outcome::RateLimited {
+            if self.frozen.len() == ENDS {
+                self.frozen.pop_front();
+            }
             self.frozen.push_back(self.ended);
         }
         self.ended += 1;
         if self.ends.len() == ENDS {
             self.ends.pop_front();
         }
-        self.ends.push_back(EndedCall {
+        let end = EndedCall {
             call: number,
             started: self.started,
             outcome: call.outcome,
             latency_ms: millis(call.latency),
+            age_ms: 0,
             version,
             retry_after_ms: call.retry_after.map(millis),
-        });
+        };
+        self.ends.push_back((now, end));
     }
 
     fn pause(&self, now: Instant, call: &CallReport) -> Option<Duration> {
@@ -446,8 +497,8 @@ impl LimitAlgorithm for Member {
         if self.room(now) == 0 {
             return Some(self.next_beat.max(now + self.config.fast_beat));
         }
-        let own = if now < self.lease_until { None } else { self.own.opens_at(now) };
-        own.max(Some(self.paused_until)).filter(|at| *at > now)
+        let paced = if now < self.lease_until { self.paced_until() } else { self.own.opens_at(now) };
+        paced.max(Some(self.paused_until)).filter(|at| *at > now)
     }
 
     fn may_send(&self, now: Instant) -> bool {

@@ -8,9 +8,12 @@ use core::hash::Hasher as _;
 use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
 
-/// The highest version and report number. A message with a higher one is damaged and ignored, so that it
-/// cannot exhaust the numbers.
+/// The highest version and report number. A message with a higher one is damaged and ignored.
 pub(super) const MAX_NUMBER: u64 = 1 << 53;
+
+/// The highest version that a leader takes over from a report, a snapshot or the store. The versions above it are
+/// left for its own decisions, so that a damaged message cannot exhaust them.
+pub(super) const MAX_LEARNED: u64 = MAX_NUMBER - (1 << 40);
 
 /// The id of one member: a number that its process draws at random each time it starts.
 ///
@@ -81,6 +84,8 @@ pub struct EndedCall {
     pub outcome: Outcome,
     /// The time from its start to its end, in milliseconds, rounded down.
     pub latency_ms: u32,
+    /// The time from its end to the report, in milliseconds, rounded down.
+    pub age_ms: u32,
     /// The version that the member had adopted when the call started. 0 for a call that started without a
     /// lease.
     pub version: u64,
@@ -128,6 +133,8 @@ impl MemberReport {
 pub struct MemberShare {
     /// How many calls the member may have in flight.
     pub share: u32,
+    /// The time between the starts of two calls of the member, in nanoseconds. 0 is no bound.
+    pub pace_ns: u64,
     /// The number of the newest report of the member that the leader has processed, which the decision
     /// acknowledges.
     pub seen_seq: u64,
@@ -149,6 +156,9 @@ pub struct Decision {
     /// [`ShareConfig::fast_beat`](super::ShareConfig::fast_beat) and
     /// [`ShareConfig::beat`](super::ShareConfig::beat) in any case.
     pub beat_ms: u32,
+    /// Whether the leader stops with this decision. Another member takes the lead at once then.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "core::ops::Not::not"))]
+    pub leader_leaves: bool,
     /// The share of each member that the leader knows. Others have none.
     pub shares: BTreeMap<MemberId, MemberShare>,
 }
@@ -200,6 +210,8 @@ pub struct Decided {
     /// The present term. If it is not that of the decision, the decision was rejected, and its leader has
     /// been replaced.
     pub term: Term,
+    /// The version of the newest decision. If it is higher than that of the decision, the decision was rejected.
+    pub version: u64,
 }
 
 /// The request of a member to become the leader.
@@ -220,4 +232,7 @@ pub struct Lead {
     pub term: Term,
     /// The last snapshot, if there is one.
     pub snapshot: Option<Snapshot>,
+    /// Whether there is a snapshot that cannot be read. The shares that the last leader gave are then unknown.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub is_damaged: bool,
 }

@@ -43,7 +43,8 @@
 //! the member sent the report that the decision acknowledges, by the clock of the member. The leader reclaims
 //! the share TTL x 1.01 after it received that report, by its own clock. The member always stops first if the
 //! rates of the two clocks differ by less than one percent. The clock must count the time in which a machine
-//! is suspended. A host checks [`Member::may_send`] just before the first byte of a call.
+//! is suspended. A [gate](crate::gate) checks [`Member::may_send`] before it returns a permit. A host checks it again
+//! if something else is awaited before the first byte of the call.
 //!
 //! A member whose lease has lapsed starts no call. If it has adopted no decision for a TTL either, [`OnLoss`]
 //! decides what it does. When the leader reclaims the share, the
@@ -85,9 +86,26 @@
 //! acknowledges a report of the refusal.
 //!
 //! The end of a call has the number of the call, and the number of calls that had started by then. So the leader
-//! gives the starts and ends of a member to the algorithm in the order in which they happened. It adds the time
-//! between two reports to the latency of a refusal: an algorithm takes a call for accepted after the time in
+//! gives the starts and ends of a member to the algorithm in the order in which they happened. It also has its age,
+//! which the leader adds to the latency of a refusal: an algorithm takes a call for accepted after the time in
 //! which refusals arrive, and they arrive with a report.
+//!
+//! A start that the leader hears of after a cut, but in a report of a member that did not know of the cut, belongs to
+//! the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.
+//!
+//! # Pace
+//!
+//! For a provider that limits the rate, an algorithm learns the [interval](crate::limit::LimitAlgorithm::interval)
+//! between two calls. A decision divides this rate between the members:
+//!
+//! ```text
+//!   sum over the members of 1 / pace_ns <= 1 / interval
+//! ```
+//!
+//! Members with waiting calls divide it as they divide slots. The others have next to nothing of it, until the next
+//! decision after a call of theirs waits. Each member spaces its own calls by its pace. Members that adopt a decision
+//! at different times can exceed the rate for that time, at most a TTL. After a refusal, a pause lasts until the
+//! provider accepts the next call, and the members then start one after the other.
 //!
 //! # Leadership
 //!
@@ -98,9 +116,13 @@
 //! With each decision, the store keeps a [`Snapshot`] for the next leader, which keeps the learned limit and
 //! every share. The snapshot contains no instants, because no other process can read them: the new leader
 //! assumes that it has just received a report of every member. It raises no share until every member has
-//! adopted a decision of it, or until TTL x 1.01 has passed and all older leases have lapsed. The reason is
+//! adopted a decision of it, or until TTL x 1.01 has passed and all older leases have lapsed. If the snapshot cannot
+//! be read, it starts anew, and always waits for that time. The reason is
 //! that the store may have lost the last decisions, and the new leader does not know their shares. If a
 //! report shows that this has happened, no share rises for TTL x 1.01 from then on.
+//!
+//! A leader that stops in order reads the reports once more and says in a last decision that it leaves. A member that
+//! reads it takes the lead at once.
 //!
 //! # Faults
 //!
@@ -143,11 +165,10 @@
 //! | [`CoordinatorEffect::Decide`] | [`MemoryStore::decide`], then [`Coordinator::on_decided`] |
 //!
 //! If [`Member::on_lead`] returns `true`, the host creates a [`Coordinator`] with [`Coordinator::take_over`].
-//! If [`Coordinator::on_decided`] returns `false`, it drops the coordinator.
+//! If [`Coordinator::on_decided`] returns `false`, it drops the coordinator. To stop, it calls
+//! [`Coordinator::leave`], and carries out the effects until that of the last decision.
 //!
-//! Rate [budgets](crate::budget) and provider health are not shared: each process has its own. The spacing of
-//! calls in time, which a limit algorithm learns for a rate, does not apply while a lease is valid: a provider
-//! that counts calls per minute needs a budget in each process.
+//! Rate [budgets](crate::budget) and provider health are not shared: each process has its own.
 //!
 //! | file | what it has |
 //! | --- | --- |

@@ -64,7 +64,8 @@ impl MemoryStore {
     }
 
     /// Keeps the decision and its snapshot if its term is the present one and its version is higher than that
-    /// of the newest decision. A store without a term takes that of the decision. Returns the present term.
+    /// of the newest decision. A store without a term takes that of the decision. Returns the present term, and the
+    /// version of the newest decision.
     ///
     /// If the decision is kept, drops the reports of members that the snapshot does not contain, up to the
     /// position `read`: the leader has processed those, and has dropped the members.
@@ -76,7 +77,7 @@ impl MemoryStore {
             self.reports.retain(|id, (position, _)| *position > read || snapshot.members.contains_key(id));
             (self.decision, self.snapshot) = (Some(decision), Some(snapshot));
         }
-        Decided { term }
+        Decided { term, version: self.decision.as_ref().map_or(0, |newest| newest.version) }
     }
 
     /// Replaces the present term if it is the expected one, or if there is none. Returns the present term and
@@ -86,7 +87,7 @@ impl MemoryStore {
         if *term == request.expected {
             *term = request.term;
         }
-        Lead { term: *term, snapshot: self.snapshot.clone() }
+        Lead { term: *term, snapshot: self.snapshot.clone(), is_damaged: false }
     }
 
     /// Returns the newest decision if its term or version differs from the given ones, which are those of the

@@ -1,9 +1,11 @@
 //! Tests of the gate: which waiter is woken, when, and how slots are released.
 
 use std::cell::RefCell;
+use std::future::Future as _;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use tidegate_core::gate::{Gate, Permit};
 use tidegate_core::limit::{CallReport, LimitAlgorithm};
@@ -38,6 +40,80 @@ fn a_waiter_is_woken_by_the_release_of_a_slot() {
     permit.finish(Outcome::Success);
     assert_eq!(held(&gate), (0, 0));
     assert_eq!(last_outcome(&gate, resource), Some(Outcome::Success));
+}
+
+/// A fixed limit of one whose grants lapse when a test says so. No call starts then.
+struct Lapsing(Arc<AtomicBool>);
+
+impl LimitAlgorithm for Lapsing {
+    fn limit(&self, _now: Instant) -> u32 {
+        1
+    }
+
+    fn on_outcome(&mut self, _now: Instant, _call: &CallReport) {}
+
+    fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.opens_at(now)
+    }
+
+    fn opens_at(&self, now: Instant) -> Option<Instant> {
+        self.0.load(Ordering::Relaxed).then_some(now + ms(1_000))
+    }
+
+    fn may_send(&self, _now: Instant) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+
+    fn set_max(&mut self, _now: Instant, _max: u32, _lifts: bool) {}
+}
+
+#[test]
+fn a_permit_that_lapses_before_its_future_is_polled_is_given_back_and_the_caller_waits_until_the_same_deadline() {
+    let (runtime, host, gate, resource) = gate_with(1);
+    let lapsed = Arc::<AtomicBool>::default();
+    gate.with(|machine, now| machine.set_algorithm(now, resource, Box::new(Lapsing(Arc::clone(&lapsed))))).unwrap();
+    let first = gate.try_acquire(Request::new(resource)).unwrap();
+    let mut waits = gate.acquire(Request::new(resource).within(ms(50)));
+    let mut other = gate.acquire(Request::new(resource));
+    assert!(poll(&mut waits, Waker::noop()).is_pending());
+    assert!(poll(&mut other, Waker::noop()).is_pending());
+    runtime.block_on(host.sleep_until(at(30))).unwrap();
+    first.finish(Outcome::Success);
+    lapsed.store(true, Ordering::Relaxed);
+    assert!(poll(&mut waits, Waker::noop()).is_pending(), "the permit was granted, and has lapsed");
+    assert_eq!(held(&gate), (0, 2), "it is given back");
+    lapsed.store(false, Ordering::Relaxed);
+    let denial = runtime.block_on(waits).unwrap().unwrap_err();
+    assert_eq!((denial.reason, host.now()), (DenialReason::QueueTimeout, at(50)));
+    gate.with(|machine, now| machine.refresh_limit(now, resource)).unwrap();
+    runtime.block_on(other).unwrap().unwrap().finish(Outcome::Success);
+    assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_health_call_that_lapses_before_its_task_runs_is_not_made() {
+    let (runtime, host, gate, resource) = gate_with(1);
+    let lapsed = Arc::<AtomicBool>::default();
+    gate.with(|machine, now| machine.set_algorithm(now, resource, Box::new(Lapsing(Arc::clone(&lapsed))))).unwrap();
+    let mut health_calls = gate.health_calls(resource);
+    // A request that always fails is the only one, so that health calls are due.
+    let failing = gate.clone();
+    host.spawn(async move {
+        let call = |_| async { Err::<(), _>(Outcome::ConnectionFailed) };
+        let _ = failing.run_through_outages(Request::new(resource), None, call).await;
+    });
+    runtime.block_on(health_calls.next()).unwrap().finish(Outcome::ConnectionFailed);
+    lapsed.store(true, Ordering::Relaxed);
+    let mut next = std::pin::pin!(health_calls.next());
+    let mut context = Context::from_waker(Waker::noop());
+    let began = host.now();
+    for minute in 1..5 {
+        runtime.block_on(host.sleep_until(began + ms(60_000 * minute))).unwrap();
+        assert!(next.as_mut().poll(&mut context).is_pending());
+        assert_eq!(held(&gate), (0, 1), "only the failing request waits");
+    }
+    lapsed.store(false, Ordering::Relaxed);
+    runtime.block_on(next).unwrap().finish(Outcome::Success);
 }
 
 #[test]

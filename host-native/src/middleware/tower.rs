@@ -59,7 +59,7 @@ use std::time::SystemTime;
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tidegate_core::gate::{AcquireOwned, Classify};
-use tidegate_core::request::{Denial, Outcome};
+use tidegate_core::request::{Denial, Outcome, Request};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -273,7 +273,7 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let state = match self.gate.request(&self.extractor.extract(&request)) {
-            Ok(request) => State::Waiting { acquire: self.gate.core().acquire_owned(request) },
+            Ok(admission) => State::Waiting { acquire: self.gate.core().acquire_owned(admission), admission },
             Err(denial) => State::Denied { denial },
         };
         ResponseFuture {
@@ -308,9 +308,9 @@ pin_project! {
     #[project = StateProj]
     enum State<F> {
         Denied { denial: Denial },
-        Waiting { acquire: AcquireOwned<TokioHost> },
+        Waiting { acquire: AcquireOwned<TokioHost>, admission: Request },
         // Has its permit, and waits until the inner service is ready.
-        Admitted { permit: Option<CallPermit> },
+        Admitted { permit: Option<CallPermit>, admission: Request },
         // Fields drop in order: a dropped call ends before its permit is released.
         Calling {
             #[pin]
@@ -335,11 +335,16 @@ where
         loop {
             let next = match this.state.as_mut().project() {
                 StateProj::Denied { denial } => return Poll::Ready(Err(AdmissionError::Denied(*denial))),
-                StateProj::Waiting { acquire } => match ready!(Pin::new(acquire).poll(context)) {
-                    Ok(permit) => State::Admitted { permit: Some(permit) },
+                StateProj::Waiting { acquire, admission } => match ready!(Pin::new(acquire).poll(context)) {
+                    Ok(permit) => State::Admitted { permit: Some(permit), admission: *admission },
                     Err(denial) => return Poll::Ready(Err(AdmissionError::Denied(denial))),
                 },
-                StateProj::Admitted { permit } => match ready!(this.inner.poll_ready(context)) {
+                StateProj::Admitted { permit, admission } => match ready!(this.inner.poll_ready(context)) {
+                    // The lease of a shared limit can lapse while the inner service is not ready.
+                    Ok(()) if permit.as_ref().is_some_and(|permit| !permit.may_send()) => {
+                        drop(permit.take());
+                        State::Waiting { acquire: this.gate.core().acquire_owned(*admission), admission: *admission }
+                    }
                     Ok(()) => {
                         let Some(request) = this.request.take() else {
                             panic!("`ResponseFuture` was polled after it was ready")

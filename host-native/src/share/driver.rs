@@ -1,6 +1,6 @@
 //! The task that drives one shared limit: its member, and its leader while this process leads.
 
-use std::pin::pin;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,6 +16,21 @@ use tokio::sync::{mpsc, watch};
 
 use super::store::{Store, StoreError};
 use crate::host::TokioHost;
+
+/// The steps at the store. The error of each is kept until it succeeds or is not needed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Report,
+    ReadDecision,
+    TakeLead,
+    ReadReports,
+    Decide,
+    /// The leader reads the snapshot of the one before.
+    ReadSnapshot,
+}
+
+/// The last error of each step.
+pub(super) type StepErrors = Mutex<BTreeMap<Step, String>>;
 
 /// A handle to a member on tokio.
 pub(super) type Member = MemberHandle<parking_lot::RawMutex>;
@@ -35,8 +50,7 @@ pub(super) struct Driver<S> {
     pub(super) member: Member,
     pub(super) settings: LeaderSettings,
     pub(super) store: S,
-    /// The last error of the store, until a step succeeds.
-    pub(super) error: Arc<Mutex<Option<String>>>,
+    pub(super) errors: Arc<StepErrors>,
     /// Becomes true when the member leaves.
     pub(super) leaves: watch::Receiver<bool>,
 }
@@ -46,12 +60,8 @@ impl<S: Store> Driver<S> {
     /// the member as killed.
     pub(super) async fn run(self) {
         let (leads, new_leads) = mpsc::channel(1);
-        // Both wait for the store, and neither delays the other.
-        let (member, leader) = (pin!(self.drive_member(leads)), pin!(self.drive_leader(new_leads)));
-        tokio::select! {
-            () = member => {}
-            () = leader => {}
-        }
+        // Both wait for the store, and neither delays the other. The leader stops after the member.
+        tokio::join!(self.drive_member(leads), self.drive_leader(new_leads));
     }
 
     /// Returns the instant by the clock of the member, which the leader uses, too.
@@ -65,10 +75,18 @@ impl<S: Store> Driver<S> {
     }
 
     /// Records the error of a step, for people. The next beat tries again.
-    fn record<T>(&self, end: Result<T, StoreError>) -> Option<T> {
-        let error = end.as_ref().err().map(ToString::to_string);
-        *self.error.lock() = error;
+    fn record<T>(&self, step: Step, end: Result<T, StoreError>) -> Option<T> {
+        let mut errors = self.errors.lock();
+        match &end {
+            Ok(_) => errors.remove(&step),
+            Err(error) => errors.insert(step, error.to_string()),
+        };
         end.ok()
+    }
+
+    /// Forgets the errors of steps that are not repeated any more.
+    fn forget_errors(&self, steps: &[Step]) {
+        self.errors.lock().retain(|step, _| !steps.contains(step));
     }
 
     async fn drive_member(&self, leads: mpsc::Sender<Lead>) {
@@ -88,7 +106,7 @@ impl<S: Store> Driver<S> {
             for effect in effects {
                 match effect {
                     MemberEffect::Report(report) => {
-                        let is_written = self.record(self.store.report(report).await).is_some();
+                        let is_written = self.record(Step::Report, self.store.report(report).await).is_some();
                         if is_leaving && has_ended && is_written {
                             return;
                         }
@@ -113,8 +131,13 @@ impl<S: Store> Driver<S> {
 
     async fn read_decision(&self, newest: &mut (Term, u64)) {
         let (term, version) = *newest;
-        let Some(Some(decision)) = self.record(self.store.decisions_since(term, version).await) else { return };
+        let Some(Some(decision)) = self.record(Step::ReadDecision, self.store.decisions_since(term, version).await)
+        else {
+            return;
+        };
         *newest = (decision.term, decision.version);
+        // There is a leader again.
+        self.forget_errors(&[Step::TakeLead]);
         let now = self.now();
         if self.member.with(|member| member.on_decision(now, &decision)) {
             self.refresh();
@@ -128,37 +151,62 @@ impl<S: Store> Driver<S> {
     }
 
     async fn take_lead(&self, request: TakeLead, leads: &mpsc::Sender<Lead>) {
-        let Some(lead) = self.record(self.store.take_lead(request).await) else { return };
+        let Some(lead) = self.record(Step::TakeLead, self.store.take_lead(request).await) else { return };
         if self.member.with(|member| member.on_lead(lead.term)) {
+            if lead.is_damaged {
+                let error = "its snapshot cannot be read, so the limit is learned anew".to_string();
+                self.errors.lock().insert(Step::ReadSnapshot, error);
+            }
             // The receiver lives as long as this future.
             let _ = leads.send(lead).await;
         }
     }
 
-    /// Drives each leadership of this process, one after the other.
+    /// Drives each leadership of this process, one after the other, until the member has left. The last one ends
+    /// with a decision of which another process takes the lead at once.
     async fn drive_leader(&self, mut leads: mpsc::Receiver<Lead>) {
         let mut next = leads.recv().await;
         while let Some(lead) = next.take() {
             let Some(mut leader) = self.new_leader(lead) else { return };
             let mut read = 0;
+            let anew_until = self.now() + self.settings.share.ttl;
             next = loop {
                 let is_leader = self.carry_out(&mut leader, &mut read).await;
+                if !is_leader {
+                    self.forget_errors(&[Step::ReadReports, Step::Decide, Step::ReadSnapshot]);
+                }
                 let at = leader.poll_timeout().filter(|_| is_leader).unwrap_or(Instant::MAX);
                 tokio::select! {
-                    lead = leads.recv() => break lead,
-                    () = self.sleep_until(at) => leader.handle_timeout(self.now()),
+                    lead = leads.recv() => {
+                        if lead.is_none() && is_leader {
+                            leader.leave(self.now());
+                            self.carry_out(&mut leader, &mut read).await;
+                        }
+                        break lead;
+                    }
+                    () = self.sleep_until(at) => {
+                        let now = self.now();
+                        if now >= anew_until {
+                            self.forget_errors(&[Step::ReadSnapshot]);
+                        }
+                        leader.set_cap(now, self.cap());
+                        leader.handle_timeout(now);
+                    }
                 }
             };
         }
+    }
+
+    /// Returns the highest limit.
+    fn cap(&self) -> u32 {
+        self.gate.with(|machine, now| machine.stats(now, self.resource)).map_or(1, |stats| stats.effective_max)
     }
 
     /// Creates the leader of the term in `lead`. Returns `None` if a setting is out of range, which
     /// [`Share::join`](super::Share::join) has checked.
     fn new_leader(&self, lead: Lead) -> Option<Coordinator> {
         let LeaderSettings { share, choice, aimd } = &self.settings;
-        let cap =
-            self.gate.with(|machine, now| machine.stats(now, self.resource)).map_or(1, |stats| stats.effective_max);
-        Coordinator::take_over(self.now(), *share, *choice, aimd, cap, lead).ok()
+        Coordinator::take_over(self.now(), *share, *choice, aimd, self.cap(), lead).ok()
     }
 
     /// Carries out the effects of a leader. `read` is the position in the reports. Returns whether it is still
@@ -167,12 +215,16 @@ impl<S: Store> Driver<S> {
         while let Some(effect) = leader.poll_effect() {
             match effect {
                 CoordinatorEffect::ReadReports => {
-                    let Some(reports) = self.record(self.store.reports_since(*read).await) else { continue };
+                    let Some(reports) = self.record(Step::ReadReports, self.store.reports_since(*read).await) else {
+                        continue;
+                    };
                     *read = reports.next;
                     leader.on_reports(self.now(), &reports.reports);
                 }
                 CoordinatorEffect::Decide(decide) => {
-                    let Some(decided) = self.record(self.store.decide(decide, *read).await) else { continue };
+                    let Some(decided) = self.record(Step::Decide, self.store.decide(decide, *read).await) else {
+                        continue;
+                    };
                     if !leader.on_decided(decided) {
                         return false;
                     }

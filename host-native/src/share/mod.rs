@@ -12,7 +12,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let share = Share::connect(&ShareSettings::new("redis://127.0.0.1:6379", "acme-prod")).await?;
 //! let gate = RequestGate::new()?;
-//! gate.share(share);
+//! gate.share(share)?;
 //! let writer = ResourceKey::chat("acme", "writer-large");
 //! gate.register(&writer, &Limits::at_most(64))?; // at most 64 calls at once, over all processes
 //!
@@ -29,7 +29,7 @@
 //! stops, another takes over. [`tidegate_core::share`] describes the protocol and its bounds.
 //!
 //! All processes with one [name](ShareSettings::name) must register a model with the same limits. Rate
-//! budgets, the spacing of calls and the health of a provider are not shared.
+//! budgets and the health of a provider are not shared.
 //!
 //! If the store is unreachable for less than five seconds, nothing changes. After that, [`OnLoss`] decides.
 
@@ -60,7 +60,7 @@ use tokio::time::timeout;
 pub use tidegate_core::share::OnLoss;
 
 use crate::host::TokioHost;
-use driver::{Driver, LeaderSettings};
+use driver::{Driver, LeaderSettings, StepErrors};
 use redis_store::{Connection, RedisStore};
 use store::Store;
 use suspend::suspended;
@@ -130,6 +130,9 @@ pub enum ShareError {
     /// The name is not valid.
     #[error("the name `{0}` is not valid: expected 1 to 64 letters, digits and the characters `-`, `_` and `.`")]
     Name(String),
+    /// The gate shares its limits already.
+    #[error("the gate shares its limits already, and can do so once")]
+    AlreadyShared,
     /// The server cannot be reached, or rejects commands.
     #[error("cannot share limits over {address}: {why}")]
     Unreachable {
@@ -150,7 +153,7 @@ pub struct ShareStatus {
     pub algorithm: LimitChoice,
     /// The share of this process.
     pub member: MemberState,
-    /// The error of the last step at the store. `None` if it succeeded.
+    /// The error of a step at the store that has not succeeded since. `None` if there is none.
     pub error: Option<String>,
 }
 
@@ -192,7 +195,8 @@ struct SharedLimit {
     algorithm: LimitChoice,
     host: TokioHost,
     member: driver::Member,
-    error: Arc<Mutex<Option<String>>>,
+    aimd: AimdConfig,
+    errors: Arc<StepErrors>,
     task: JoinHandle<()>,
 }
 
@@ -207,7 +211,7 @@ impl SharedLimit {
         let now = self.member.to_member(self.host.now());
         let member = self.member.with(|member| member.state(now));
         let (limit, algorithm) = (Arc::clone(&self.name), self.algorithm);
-        ShareStatus { limit, algorithm, member, error: self.error.lock().clone() }
+        ShareStatus { limit, algorithm, member, error: self.errors.lock().values().next().cloned() }
     }
 }
 
@@ -223,7 +227,7 @@ impl Share {
         if url.is_empty() {
             return Err(ShareError::NoUrl);
         }
-        let connection = Arc::new(Connection::open(url).await?);
+        let connection = Arc::new(Connection::open(url, name).await?);
         let config = ShareConfig { on_loss: *on_loss, ..ShareConfig::default() };
         let (limits, leaves) = (Mutex::default(), watch::Sender::new(false));
         Ok(Self { connection, name: name.clone(), config, limits, leaves })
@@ -265,6 +269,20 @@ impl Share {
     #[must_use]
     pub fn status_of(&self, limit: &str) -> Option<ShareStatus> {
         self.limits.lock().iter().find(|known| *known.name == *limit).map(SharedLimit::status)
+    }
+
+    /// Returns whether the limit `limit` is shared. A shared limit keeps its algorithm and settings.
+    ///
+    /// # Errors
+    ///
+    /// It is shared, and `choice` or `aimd` differ from its settings.
+    pub(crate) fn keeps(&self, limit: &str, choice: LimitChoice, aimd: &AimdConfig) -> Result<bool, ConfigError> {
+        let limits = self.limits.lock();
+        let Some(known) = limits.iter().find(|known| *known.name == *limit) else { return Ok(false) };
+        let is_same = known.algorithm == choice && known.aimd == *aimd;
+        let expected = "the same as before: the algorithm of a shared limit and its settings cannot change";
+        let error = || ConfigError { field: "limit".to_string(), value: choice.name().to_string(), expected };
+        if is_same { Ok(true) } else { Err(error()) }
     }
 
     /// Returns the name under which limits are shared.
@@ -342,10 +360,12 @@ fn share_limit(
         machine.set_algorithm(now, resource, Box::new(member.clone()))?;
         Ok(member)
     })?;
-    let (error, gate, algorithm) = (Arc::default(), gate.clone(), settings.choice);
-    let driver = Driver { gate, resource, member: member.clone(), settings, store, error: Arc::clone(&error), leaves };
+    let errors = Arc::<StepErrors>::default();
+    let (algorithm, aimd, gate) = (settings.choice, settings.aimd.clone(), gate.clone());
+    let driver =
+        Driver { gate, resource, member: member.clone(), settings, store, errors: Arc::clone(&errors), leaves };
     let task = host.spawn_task(driver.run());
-    Ok(SharedLimit { name: name.into(), algorithm, host, member, error, task })
+    Ok(SharedLimit { name: name.into(), algorithm, aimd, host, member, errors, task })
 }
 
 /// Returns a number below 2^53 that differs between processes, and between calls.

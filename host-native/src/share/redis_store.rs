@@ -1,11 +1,16 @@
 //! The store on Redis or Valkey.
 //!
-//! A shared limit has two keys, both hashes. The braces make both belong to one node of a cluster.
+//! A shared limit has two keys, both hashes. [`FORMAT`] is the version of the messages: processes whose messages
+//! differ use different keys, so that none misreads those of another.
 //!
 //! ```text
-//! {tg:NAME:provider/model/domain}:state    term, version, decision, snapshot
-//! {tg:NAME:provider/model/domain}:reports  position, and for each member: "POSITION SEQ REPORT"
+//! tgFORMAT:{NAME:provider/model/domain}:state    term, version, decision, snapshot
+//! tgFORMAT:{NAME:provider/model/domain}:reports  position, and for each member: "POSITION SEQ REPORT"
+//! tgFORMAT:{NAME}:check                          written at the start of a process
 //! ```
+//!
+//! Whatever a value contains, a leader arises: a damaged term counts as none, a damaged number as 0, and a leader
+//! that cannot read the snapshot starts anew.
 //!
 //! Reports and decisions are complete, so only the newest is kept: a stream of them would be read to its end
 //! and trimmed to one entry for each member. Scripts make the steps atomic. Each is sent whole, which costs a few
@@ -19,7 +24,6 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, RedisResult, cmd};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tidegate_core::share::{Decide, Decided, Decision, Lead, MemberReport, Reports, TakeLead, Term};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -34,24 +38,49 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the keys are kept after the last write. A limit that was not used for longer is learned again.
 const KEPT: Duration = Duration::from_hours(24);
 
+/// The version of the messages. It changes with every change of them that an older process cannot read.
+const FORMAT: u32 = 1;
+
 /// The field of the reports that counts them.
 const POSITION: &str = "position";
+
+/// KEYS: check. Fails on a server that cannot be written to.
+const CHECK: &str = "return redis.call('SET', KEYS[1], '', 'EX', 60)";
+
+/// The name of the error that a node of a Redis Cluster returns for a key of another node.
+const MOVED: &str = "MOVED";
 
 /// KEYS: reports. ARGV: member, seq, report, seconds to keep.
 const REPORT: &str = "
 local old = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if (tonumber(string.match(old, '^%d+ (%d+) ')) or 0) < tonumber(ARGV[2]) then
-  local position = redis.call('HINCRBY', KEYS[1], 'position', 1)
+  local last = tonumber(redis.call('HGET', KEYS[1], 'position') or '') or 0
+  local position = string.format('%.0f', math.max(last, 0) + 1)
+  redis.call('HSET', KEYS[1], 'position', position)
   redis.call('HSET', KEYS[1], ARGV[1], position .. ' ' .. ARGV[2] .. ' ' .. ARGV[3])
   redis.call('EXPIRE', KEYS[1], ARGV[4])
 end";
 
-/// KEYS: state, reports. ARGV: term, version, decision, snapshot, position read, seconds to keep, members.
-const DECIDE: &str = "
-local term = redis.call('HGET', KEYS[1], 'term') or ARGV[1]
+/// Returns the code that reads the present term, or else the first argument. A number of 20 digits may not fit.
+macro_rules! read_term {
+    () => {
+        "
+local term = redis.call('HGET', KEYS[1], 'term') or ''
+local epoch, nonce = string.match(term, '^(%d+) (%d+)$')
+if not epoch or #epoch > 19 or #nonce > 19 then term = ARGV[1] end
+"
+    };
+}
+
+/// KEYS: state, reports. ARGV: term, version, decision, snapshot, position read, seconds to keep, members. Returns
+/// the present term, and the version of the newest decision.
+const DECIDE: &str = concat!(
+    read_term!(),
+    "
 redis.call('HSET', KEYS[1], 'term', term)
-local version = tonumber(redis.call('HGET', KEYS[1], 'version') or 0)
-if term ~= ARGV[1] or version >= tonumber(ARGV[2]) then return term end
+local version = redis.call('HGET', KEYS[1], 'version') or ''
+if not string.match(version, '^%d+$') or #version > 16 then version = '0' end
+if term ~= ARGV[1] or tonumber(version) >= tonumber(ARGV[2]) then return {term, version} end
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'decision', ARGV[3], 'snapshot', ARGV[4])
 redis.call('EXPIRE', KEYS[1], ARGV[6])
 local known = {position = true}
@@ -60,15 +89,18 @@ for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do
   local at = not known[id] and string.match(redis.call('HGET', KEYS[2], id), '^%d+')
   if at and tonumber(at) <= tonumber(ARGV[5]) then redis.call('HDEL', KEYS[2], id) end
 end
-return term";
+return {term, ARGV[2]}"
+);
 
 /// KEYS: state. ARGV: expected term, new term, seconds to keep.
-const TAKE_LEAD: &str = "
-local term = redis.call('HGET', KEYS[1], 'term') or ARGV[1]
+const TAKE_LEAD: &str = concat!(
+    read_term!(),
+    "
 if term == ARGV[1] then term = ARGV[2] end
 redis.call('HSET', KEYS[1], 'term', term)
 redis.call('EXPIRE', KEYS[1], ARGV[3])
-return {term, redis.call('HGET', KEYS[1], 'snapshot')}";
+return {term, redis.call('HGET', KEYS[1], 'snapshot')}"
+);
 
 /// One connection to a server, for all limits of a process. It is opened again by the next step after a
 /// failure.
@@ -88,8 +120,9 @@ struct OpenConnection {
 }
 
 impl Connection {
-    /// Connects to the server at `url`, and checks that it runs scripts.
-    pub(super) async fn open(url: &str) -> Result<Self, ShareError> {
+    /// Connects to the server at `url`, and checks that it runs scripts and can be written to. `name` is that of
+    /// the processes that share.
+    pub(super) async fn open(url: &str, name: &str) -> Result<Self, ShareError> {
         // The error of the library is not shown: it may contain a part of the URL.
         let client = Client::open(url).map_err(|_| ShareError::Url)?;
         let info = client.get_connection_info();
@@ -107,11 +140,27 @@ impl Connection {
             .set_connection_timeout(Some(STEP_TIMEOUT))
             .set_response_timeout(Some(STEP_TIMEOUT));
         let connection = Self { client, settings, address, open: Mutex::default() };
-        let checked = connection.run::<()>(&script("return redis.call('PING')", &[])).await;
-        match checked {
+        match connection.check(name).await {
             Ok(()) => Ok(connection),
             Err(why) => Err(ShareError::Unreachable { address: connection.address, why: why.to_string() }),
         }
+    }
+
+    async fn check(&self, name: &str) -> Result<(), StoreError> {
+        let cluster = || StoreError::Failed("it is a node of a Redis Cluster, expected a single primary".to_string());
+        let checked = self.run::<()>(&script(CHECK, &[&format!("tg{FORMAT}:{{{name}}}:check")])).await;
+        match checked {
+            Err(StoreError::Failed(why)) if why.contains(MOVED) => return Err(cluster()),
+            Err(StoreError::Failed(why)) if why.to_uppercase().contains("READONLY") => {
+                return Err(StoreError::Failed(format!("it is a replica that cannot be written to ({why})")));
+            }
+            checked => checked?,
+        }
+        // A node of a cluster has some of the keys only. A server that does not permit the command is taken for none.
+        let mut info = cmd("INFO");
+        info.arg("cluster");
+        let info: String = self.run(&info).await.unwrap_or_default();
+        if info.contains("cluster_enabled:1") { Err(cluster()) } else { Ok(()) }
     }
 
     /// Returns the address without credentials.
@@ -134,8 +183,10 @@ impl Connection {
             Ok(Err(error)) if !error.is_timeout() => StoreError::Failed(error.to_string()),
             Ok(Err(_)) | Err(_) => StoreError::Timeout(STEP_TIMEOUT),
         };
-        let mut open = self.open.lock().await;
-        if open.opened == used {
+        // If another step holds the lock, it opens a new connection, or the next error drops this one.
+        if let Ok(mut open) = self.open.try_lock()
+            && open.opened == used
+        {
             open.connection = None;
         }
         Err(error)
@@ -176,24 +227,20 @@ fn term_text(term: Term) -> String {
 /// The store of one shared limit.
 pub(super) struct RedisStore {
     connection: Arc<Connection>,
-    state: String,
-    reports: String,
+    pub(super) state: String,
+    pub(super) reports: String,
 }
 
 impl RedisStore {
     /// Creates the store of the limit `limit` (`provider/model/domain`) that the processes called `name`
     /// share.
     pub(super) fn new(connection: Arc<Connection>, name: &str, limit: &str) -> Self {
-        let key = |part| format!("{{tg:{name}:{limit}}}:{part}");
+        let key = |part| format!("tg{FORMAT}:{{{name}:{limit}}}:{part}");
         Self { connection, state: key("state"), reports: key("reports") }
     }
 
     fn damaged(key: &str, field: &str) -> StoreError {
         StoreError::Damaged(format!("`{key}`, field `{field}`"))
-    }
-
-    fn read<T: DeserializeOwned>(&self, field: &str, json: &str) -> Result<T, StoreError> {
-        serde_json::from_str(json).map_err(|_| Self::damaged(&self.state, field))
     }
 
     fn read_term(&self, text: &str) -> Result<Term, StoreError> {
@@ -235,23 +282,26 @@ impl Store for RedisStore {
         for member in snapshot.members.keys() {
             step.arg(member.0);
         }
-        let term: String = self.connection.run(&step).await?;
-        Ok(Decided { term: self.read_term(&term)? })
+        let (term, version): (String, u64) = self.connection.run(&step).await?;
+        Ok(Decided { term: self.read_term(&term)?, version })
     }
 
     async fn take_lead(&self, request: TakeLead) -> Result<Lead, StoreError> {
         let mut step = script(TAKE_LEAD, &[&self.state]);
         step.arg(term_text(request.expected)).arg(term_text(request.term)).arg(KEPT.as_secs());
         let (term, snapshot): (String, Option<String>) = self.connection.run(&step).await?;
-        let snapshot = snapshot.map(|text| self.read("snapshot", &text)).transpose()?;
-        Ok(Lead { term: self.read_term(&term)?, snapshot })
+        let (is_there, snapshot) = (snapshot.is_some(), snapshot.and_then(|text| serde_json::from_str(&text).ok()));
+        Ok(Lead { term: self.read_term(&term)?, is_damaged: is_there && snapshot.is_none(), snapshot })
     }
 
     async fn decisions_since(&self, term: Term, version: u64) -> Result<Option<Decision>, StoreError> {
         let mut step = cmd("HGET");
         step.arg(&self.state).arg("decision");
         let text: Option<String> = self.connection.run(&step).await?;
-        let newest: Option<Decision> = text.map(|text| self.read("decision", &text)).transpose()?;
+        let newest: Option<Decision> = text
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|_| Self::damaged(&self.state, "decision"))?;
         Ok(newest.filter(|newest| (newest.term, newest.version) != (term, version)))
     }
 }

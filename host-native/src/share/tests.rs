@@ -70,7 +70,7 @@ fn decide(term: Term, version: u64, members: &[u64]) -> Decide {
     let members = members.iter().map(|id| (MemberId(*id), known)).collect();
     let shares = std::collections::BTreeMap::new();
     Decide {
-        decision: Decision { term, version, limit: 7, pause_ms: 0, beat_ms: 100, shares },
+        decision: Decision { term, version, limit: 7, pause_ms: 0, beat_ms: 100, leader_leaves: false, shares },
         snapshot: Snapshot { version, limit: 7, cut_version: 0, members },
     }
 }
@@ -100,7 +100,7 @@ async fn check_contract(store: &impl Store) {
     // The first leader takes the lead, also if its request is repeated. A second one must know its term.
     let request = TakeLead { expected: Term::default(), term: first };
     for _ in 0..2 {
-        assert_eq!(store.take_lead(request).await, Ok(Lead { term: first, snapshot: None }));
+        assert_eq!(store.take_lead(request).await, Ok(Lead { term: first, snapshot: None, is_damaged: false }));
     }
     let late = TakeLead { expected: Term::default(), term: second };
     assert_eq!(store.take_lead(late).await.map(|lead| lead.term), Ok(first));
@@ -108,9 +108,10 @@ async fn check_contract(store: &impl Store) {
     // A decision is kept if its term is the present one and its version is new.
     assert_eq!(store.decisions_since(Term::default(), 0).await, Ok(None));
     let two = decide(first, 2, &[1, 1 << 53]);
-    assert_eq!(store.decide(two.clone(), 3).await, Ok(Decided { term: first }));
-    assert_eq!(store.decide(decide(first, 1, &[]), 3).await, Ok(Decided { term: first }));
-    assert_eq!(store.decide(decide(second, 3, &[]), 3).await, Ok(Decided { term: first }));
+    let is_newest = Ok(Decided { term: first, version: 2 });
+    assert_eq!(store.decide(two.clone(), 3).await, is_newest);
+    assert_eq!(store.decide(decide(first, 1, &[]), 3).await, is_newest, "a stale version is rejected");
+    assert_eq!(store.decide(decide(second, 3, &[]), 3).await, is_newest);
     assert_eq!(store.decisions_since(Term::default(), 0).await, Ok(Some(two.decision.clone())));
     assert_eq!(store.decisions_since(first, 1).await, Ok(Some(two.decision.clone())));
     assert_eq!(store.decisions_since(first, 2).await, Ok(None), "it is known");
@@ -118,14 +119,14 @@ async fn check_contract(store: &impl Store) {
 
     // A successor gets the snapshot, and the old leader is fenced off.
     let request = TakeLead { expected: first, term: second };
-    let lead = Lead { term: second, snapshot: Some(two.snapshot) };
+    let lead = Lead { term: second, snapshot: Some(two.snapshot), is_damaged: false };
     assert_eq!(store.take_lead(request).await, Ok(lead));
-    assert_eq!(store.decide(decide(first, 3, &[]), 3).await, Ok(Decided { term: second }));
+    assert_eq!(store.decide(decide(first, 3, &[]), 3).await, Ok(Decided { term: second, version: 2 }));
     assert_eq!(store.decisions_since(first, 2).await, Ok(None));
 
     // The reports of members that are gone are dropped if the leader has read them.
     store.report(report(2, 1)).await.unwrap();
-    assert_eq!(store.decide(decide(second, 3, &[1]), 3).await, Ok(Decided { term: second }));
+    assert_eq!(store.decide(decide(second, 3, &[1]), 3).await, Ok(Decided { term: second, version: 3 }));
     assert_eq!(seqs(&store.reports_since(0).await.unwrap()), [(1, 2), (2, 1)]);
 }
 
@@ -137,7 +138,7 @@ async fn the_store_in_memory_keeps_the_contract() {
 #[tokio::test]
 async fn the_store_on_redis_keeps_the_contract_also_with_a_password_and_after_a_loss_of_its_data() {
     let mut server = RedisServer::start_with(Some("pass-word"));
-    let connection = Arc::new(Connection::open(&server.url()).await.unwrap());
+    let connection = Arc::new(Connection::open(&server.url(), "prod").await.unwrap());
     let store = |limit| RedisStore::new(Arc::clone(&connection), "prod", limit);
     check_contract(&store("acme/{odd} model/chat")).await;
     // Another limit has its own state.
@@ -151,20 +152,77 @@ async fn the_store_on_redis_keeps_the_contract_also_with_a_password_and_after_a_
 }
 
 #[tokio::test]
-async fn a_damaged_value_is_an_error_that_names_its_key_and_a_damaged_report_is_left_out() {
+async fn a_leader_arises_whatever_the_values_in_the_store_are() {
     let server = RedisServer::start();
-    let connection = Arc::new(Connection::open(&server.url()).await.unwrap());
+    let connection = Arc::new(Connection::open(&server.url(), "prod").await.unwrap());
+    let (first, second) = (Term { epoch: 1, nonce: 1 }, Term { epoch: 2, nonce: 2 });
+    for damaged in ["x", "{}", "-1", "\"\"", "1 2 3", "99999999999999999999 1", "1e9", "9999999999999999999"] {
+        let store = RedisStore::new(Arc::clone(&connection), "prod", &format!("acme/{}/chat", damaged.len()));
+        let value = format!("'{damaged}'");
+        let (state, reports) = (store.state.clone(), store.reports.clone());
+        server.send(&format!("HSET {state} term {value} version {value} decision {value} snapshot {value}")).unwrap();
+        server.send(&format!("HSET {reports} position {value} 7 \"1 1 nonsense\" 8 {value}")).unwrap();
+        assert!(store.decisions_since(Term::default(), 0).await.is_err());
+        let lead = store.take_lead(TakeLead { expected: Term::default(), term: first }).await;
+        assert_eq!(lead, Ok(Lead { term: first, snapshot: None, is_damaged: true }), "{damaged}");
+        let decided = store.decide(decide(first, 1, &[]), 0).await;
+        assert_eq!(decided, Ok(Decided { term: first, version: 1 }), "{damaged}");
+        assert_eq!(store.decisions_since(Term::default(), 0).await.unwrap().unwrap().version, 1);
+        // A damaged report is left out: the others must not stop.
+        store.report(report(1, 1)).await.unwrap();
+        store.report(report(8, 9)).await.unwrap();
+        assert_eq!(store.reports_since(0).await.unwrap().reports.len(), 2, "{damaged}");
+        // A term or a version that is damaged later counts as none.
+        server.send(&format!("HSET {state} term {value} version {value}")).unwrap();
+        let decided = store.decide(decide(second, 2, &[]), 0).await;
+        assert_eq!(decided, Ok(Decided { term: second, version: 2 }), "{damaged}");
+        server.send(&format!("DEL {state} {reports}")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_driver_takes_the_lead_of_a_store_with_a_damaged_snapshot_and_says_so() {
+    let server = RedisServer::start();
+    let connection = Arc::new(Connection::open(&server.url(), "prod").await.unwrap());
     let store = RedisStore::new(connection, "prod", "acme/m/chat");
-    server.send(r#"HSET {tg:prod:acme/m/chat}:state decision "{}" term x"#).unwrap();
-    server.send(r#"HSET {tg:prod:acme/m/chat}:reports 7 "1 1 nonsense" 8 nonsense position 4"#).unwrap();
-    let damaged = |field| StoreError::Damaged(format!("`{{tg:prod:acme/m/chat}}:state`, field `{field}`"));
-    assert_eq!(store.decisions_since(Term::default(), 0).await, Err(damaged("decision")));
-    let request = TakeLead { expected: Term::default(), term: Term { epoch: 1, nonce: 1 } };
-    assert_eq!(store.take_lead(request).await, Err(damaged("term")));
-    store.report(report(1, 1)).await.unwrap();
-    store.report(report(8, 1)).await.unwrap();
-    let read = store.reports_since(0).await.unwrap();
-    assert_eq!((read.reports.len(), read.next), (2, 6));
+    let state = &store.state;
+    server.send(&format!("HSET {state} term \"5 5\" version 7 decision nonsense snapshot nonsense")).unwrap();
+    let process = Process::start_in(store, 8, LimitChoice::Fixed { limit: 8 }, OnLoss::Stop);
+    let is_leader = async {
+        while !process.state().is_leader || process.state().members == 0 {
+            tokio::time::sleep(StdDuration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_mins(1), is_leader).await.unwrap();
+    let text = process.shared.status().to_string();
+    assert!(text.ends_with("the store: its snapshot cannot be read, so the limit is learned anew"), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_written_to_is_an_error_at_the_start() {
+    let server = RedisServer::start();
+    server.send("REPLICAOF 127.0.0.1 1").unwrap();
+    let error = Connection::open(&server.url(), "prod").await.err().unwrap().to_string();
+    assert!(error.contains("it is a replica that cannot be written to"), "{error}");
+}
+
+#[tokio::test]
+async fn a_gate_shares_once_and_a_shared_model_keeps_its_algorithm_when_it_is_registered_again() {
+    let server = RedisServer::start();
+    let settings = ShareSettings::new(&server.url(), "prod");
+    let gate = RequestGate::new().unwrap();
+    gate.share(Share::connect(&settings).await.unwrap()).unwrap();
+    assert_eq!(gate.share(Share::connect(&settings).await.unwrap()), Err(ShareError::AlreadyShared));
+    let (key, limits) = (ResourceKey::chat("acme", "m"), Limits::at_most(8));
+    let resource = gate.register(&key, &limits).unwrap();
+    let started = |gate: &RequestGate| gate.core().try_acquire_owned(Request::new(resource)).is_ok();
+    assert!(!started(&gate), "it has no share yet");
+    gate.register(&key, &Limits::at_most(4)).unwrap();
+    assert!(!started(&gate), "it starts no call without a share");
+    assert_eq!(gate.snapshot(&key).unwrap().effective_max, 4);
+    assert!(gate.share_status(&key).is_some());
+    let error = gate.register(&key, &limits.with_algorithm(LimitChoice::Aimd)).unwrap_err().to_string();
+    assert!(error.contains("the algorithm of a shared limit"), "{error}");
 }
 
 #[tokio::test]
@@ -206,6 +264,10 @@ impl Process {
     }
 
     fn start_with(store: &TestStore, cap: u32, choice: LimitChoice, on_loss: OnLoss) -> Self {
+        Self::start_in(store.clone(), cap, choice, on_loss)
+    }
+
+    fn start_in(store: impl Store, cap: u32, choice: LimitChoice, on_loss: OnLoss) -> Self {
         let gate = RequestGate::new().unwrap();
         let key = ResourceKey::chat("acme", "m");
         let resource = gate.register(&key, &Limits::at_most(cap).with_algorithm(choice)).unwrap();
@@ -214,7 +276,7 @@ impl Process {
         let (leaves, left) = watch::channel(false);
         let settings = LeaderSettings { share, choice, aimd };
         let name = key.to_string();
-        let shared = share_limit(gate.core(), resource, &name, settings, store.clone(), left).unwrap();
+        let shared = share_limit(gate.core(), resource, &name, settings, store, left).unwrap();
         Self { gate, resource, shared, leaves, permits: Vec::new() }
     }
 
@@ -355,6 +417,41 @@ async fn a_process_that_leaves_starts_no_more_calls_and_gives_its_share_away_at_
     assert!(second.shared.task.is_finished());
     assert_eq!(start_calls(&mut [&mut first], 8).await, [8]);
     assert_eq!(first.state().members, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_leaves_is_replaced_within_half_a_second() {
+    let store = TestStore::default();
+    let first = Process::start(&store, 8, OnLoss::Stop);
+    let mut second = Process::start(&store, 8, OnLoss::Stop);
+    pass(1_000).await;
+    assert!(first.state().is_leader);
+    first.leaves.send_replace(true);
+    pass(500).await;
+    assert!(first.shared.task.is_finished() && second.state().is_leader);
+    assert_eq!((second.state().members, second.state().share), (1, 8));
+    assert_eq!(start_calls(&mut [&mut second], 8).await, [8]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_maximum_of_the_leader_is_that_of_all() {
+    let store = TestStore::default();
+    let first = Process::start(&store, 8, OnLoss::Stop);
+    let second = Process::start(&store, 8, OnLoss::Stop);
+    pass(1_000).await;
+    first.gate.core().with(|machine, now| machine.register(now, "acme", "m", "default", 4)).unwrap();
+    pass(500).await;
+    assert_eq!([first.state().limit, second.state().limit], [4, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_succeeds_does_not_hide_the_error_of_another() {
+    let store = TestStore::default();
+    let process = Process::start(&store, 8, OnLoss::Stop);
+    pass(1_000).await;
+    process.shared.errors.lock().insert(driver::Step::ReadSnapshot, "it is damaged".to_string());
+    pass(1_000).await;
+    assert_eq!(process.shared.status().error.as_deref(), Some("it is damaged"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -223,6 +223,53 @@ async fn a_proxy_and_a_run_do_not_start_without_the_server_and_name_its_address(
     }
 }
 
+/// Returns whether the last decision about a limit says that its process has left.
+fn is_left(server: &RedisServer, limit: &str) -> bool {
+    let state = |field| server.send(&format!("HGET tg1:{{test:{limit}}}:state {field}")).unwrap();
+    state("decision").contains("\"leader_leaves\":true") && state("snapshot").contains("\"members\":{}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_gives_its_share_back_also_after_a_second_interrupt() {
+    let server = RedisServer::start();
+    let (base_url, seen) = provider();
+    let mut scratch = Scratch::new(1);
+    scratch.env("SHARE_URL", &server.url());
+    scratch.write(
+        "proxy.toml",
+        &format!(
+            "listen = \"127.0.0.1:0\"\n[share]\nurl_env = \"SHARE_URL\"\nname = \"test\"\n\
+             [[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n"
+        ),
+    );
+    let mut proxy = ProxyProcess::start(&scratch);
+    let mut answers = JoinSet::new();
+    proxy.send(1, &mut answers);
+    until(async || seen.in_flight(), |calls| *calls == 1).await;
+    assert!(!is_left(&server, "p/held/chat"));
+    let child = proxy.child.id().to_string();
+    let interrupt = async || {
+        let _ = Command::new("kill").args(["-INT", &child]).status();
+        proxy.child.try_wait().unwrap().is_some()
+    };
+    until(interrupt, |has_ended| *has_ended).await;
+    assert!(is_left(&server, "p/held/chat"));
+}
+
+#[tokio::test]
+async fn the_address_of_the_command_line_needs_no_variable() {
+    let server = RedisServer::start();
+    let scratch = Scratch::new(1);
+    scratch.write(
+        "proxy.toml",
+        "[share]\nurl_env = \"UNSET_URL\"\nname = \"test\"\n\
+         [[providers]]\nname = \"p\"\nbase_url = \"http://127.0.0.1:1/v1\"\n",
+    );
+    scratch.run(&["proxy", "proxy.toml", "--check"]).assert(2, &["the environment variable `UNSET_URL` is not set"]);
+    let checked = scratch.run(&["proxy", "proxy.toml", "--check", "--share", &server.url()]);
+    checked.assert(0, &["shares limits as `test` over"]);
+}
+
 #[tokio::test]
 async fn a_run_shares_the_limits_of_its_models_and_shows_its_last_share() {
     let server = RedisServer::start();
@@ -237,5 +284,10 @@ async fn a_run_shares_the_limits_of_its_models_and_shows_its_last_share() {
     scratch.run(&["check", "pipeline.toml"]).assert(0, &[&sharing]);
     let last_share = "shared: mock/writer/chat: 4 of 4 slots, 1 process, this one leads";
     scratch.run(&["run", "pipeline.toml"]).assert(0, &[&sharing, last_share]);
+    assert!(is_left(&server, "mock/writer/chat"));
+    // A run that ends with an error leaves as well.
+    let fails = scratch.run(&["run", "pipeline.toml"]);
+    assert_ne!(fails.code, 0);
+    assert!(is_left(&server, "mock/writer/chat"), "{}", fails.all());
     scratch.run(&["run", "pipeline.toml", "--overwrite", "--record", "log"]).assert(2, &["--record cannot record"]);
 }

@@ -239,6 +239,10 @@ impl LimitAlgorithm for Tide {
         self.pace.opens_at().max(climb).max(trials).filter(|at| *at > now)
     }
 
+    fn interval(&self) -> Option<Duration> {
+        self.pace.interval()
+    }
+
     fn on_attempt(&mut self, now: Instant, _in_flight: u32) {
         self.advance(now);
     }

@@ -180,6 +180,12 @@ impl RequestAdmission {
         request.timeout.or(self.shared.config.default_timeout)
     }
 
+    /// Returns when a request that begins to wait at `now` is denied. `None` if it waits without a timeout.
+    #[inline]
+    pub(crate) fn deadline(&self, now: Instant, request: &Request) -> Option<Instant> {
+        self.timeout(request).map(|span| now + span)
+    }
+
     /// Queues a request and serves the waiters that can be granted now. Denies it at once if its provider is
     /// unavailable.
     #[inline]
@@ -196,7 +202,7 @@ impl RequestAdmission {
             let denial = Denial { reason: DenialReason::Unavailable, changes_at: provider.opens_at() };
             return self.deny(now, request, denial);
         }
-        let deadline = self.timeout(request).map(|span| now + span);
+        let deadline = self.deadline(now, request);
         let Located { slot, group, attempt, run, .. } = *at;
         let new_waiter = NewWaiter { slot, group, attempt, run, yielding, deadline };
         let key = self.providers[at.provider].enqueue(now, request, &new_waiter, &mut self.shared);

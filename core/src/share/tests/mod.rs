@@ -1,5 +1,6 @@
 //! Tests of the protocol in virtual time.
 
+mod figures;
 mod laws;
 mod oracle;
 mod world;
@@ -36,7 +37,7 @@ fn report(member: u64, seq: u64, version: u64, share: u32) -> MemberReport {
 const TERM: Term = Term { epoch: 1, nonce: 7 };
 
 fn leader(limit: u32, snapshot: Option<Snapshot>) -> Coordinator {
-    let lead = Lead { term: TERM, snapshot };
+    let lead = Lead { term: TERM, snapshot, is_damaged: false };
     let config = ShareConfig::default();
     let choice = LimitChoice::Fixed { limit };
     Coordinator::take_over(at(0), config, choice, &AimdConfig::default(), 100, lead).expect("valid")
@@ -155,6 +156,7 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
         started: u64::MAX,
         outcome: Outcome::RateLimited,
         latency_ms: u32::MAX,
+        age_ms: u32::MAX,
         version: u64::MAX,
         retry_after_ms: Some(u32::MAX),
     };
@@ -183,6 +185,140 @@ fn damaged_decisions_and_snapshots_are_no_panic() {
     assert!(!member.on_decision(at(0), &Decision { term, version: u64::MAX, pause_ms, beat_ms, ..decided.clone() }));
     assert!(member.on_decision(at(0), &Decision { term, version: 1, limit: 0, pause_ms, beat_ms, ..decided }));
     assert_eq!(next_report(&mut member, at(3_000)).version, 1);
+}
+
+#[test]
+fn damaged_versions_leave_numbers_for_later_decisions() {
+    let most = 1 << 53;
+    let damaged = Snapshot { version: most, limit: 10, cut_version: most, members: [].into() };
+    let mut leader = leader(10, Some(damaged));
+    let mut member = member(OnLoss::Stop);
+    let own = next_report(&mut member, at(0));
+    let reports = [own, report(2, 1, most, 4), report(3, 1, most - 1, 4)];
+    let decided = decide(&mut leader, at(0), &reports).decision;
+    assert!(member.on_decision(at(0), &decided));
+    let own = next_report(&mut member, at(100));
+    let later = decide(&mut leader, at(100), &[own]).decision;
+    assert_eq!(later.shares[&MemberId(1)].seen_seq, 2, "its report is not ignored");
+    assert!(member.on_decision(at(100), &later));
+}
+
+#[test]
+fn a_leader_that_cannot_read_the_snapshot_raises_no_share_for_one_ttl_and_continues_the_versions_of_the_store() {
+    let config = ShareConfig::default();
+    let lead = Lead { term: TERM, snapshot: None, is_damaged: true };
+    let choice = LimitChoice::Fixed { limit: 10 };
+    let mut leader = Coordinator::take_over(at(0), config, choice, &AimdConfig::default(), 100, lead).expect("valid");
+    let first = decide(&mut leader, at(0), &[report(1, 1, 0, 0)]);
+    assert_eq!((first.decision.version, shares(&first)), (1, vec![0]));
+    assert!(leader.on_decided(Decided { term: TERM, version: 40 }));
+    for beat in 1..51 {
+        let decided = decide(&mut leader, at(100 * beat), &[report(1, beat + 1, 39 + beat, 0)]);
+        assert_eq!((decided.decision.version, shares(&decided)), (40 + beat, vec![0]));
+    }
+    assert_eq!(shares(&decide(&mut leader, at(5_100), &[report(1, 52, 90, 0)])), [10]);
+}
+
+#[test]
+fn a_leader_that_leaves_says_so_and_another_member_takes_the_lead_at_once() {
+    let mut leader = leader(10, None);
+    leader.leave(at(0));
+    assert_eq!(leader.poll_effect(), Some(CoordinatorEffect::ReadReports));
+    let mut member = member_of(2, OnLoss::Stop);
+    let own = next_report(&mut member, at(0));
+    let decided = decide(&mut leader, at(0), &[own]).decision;
+    assert!(decided.leader_leaves);
+    member.on_decision(at(100), &decided);
+    member.handle_timeout(at(120));
+    let effects: Vec<_> = core::iter::from_fn(|| member.poll_effect()).collect();
+    assert!(matches!(effects.last(), Some(MemberEffect::TakeLead(take)) if take.expected == TERM), "{effects:?}");
+}
+
+#[test]
+fn a_changed_maximum_reaches_the_leader() {
+    let mut leader = Coordinator::take_over(
+        at(0),
+        ShareConfig::default(),
+        LimitChoice::Fixed { limit: 50 },
+        &AimdConfig::default(),
+        8,
+        Lead { term: TERM, snapshot: None, is_damaged: false },
+    )
+    .expect("valid");
+    assert_eq!(decide(&mut leader, at(0), &[]).decision.limit, 8);
+    leader.set_cap(at(100), 3);
+    assert_eq!(decide(&mut leader, at(100), &[]).decision.limit, 3);
+    leader.set_cap(at(200), 20);
+    assert_eq!(decide(&mut leader, at(200), &[]).decision.limit, 20);
+}
+
+#[test]
+fn a_member_starts_calls_at_its_pace_and_after_a_pause_the_members_start_one_after_the_other() {
+    let mut leader = leader(10, None);
+    let mut members = [member_of(1, OnLoss::Stop), member_of(2, OnLoss::Stop)];
+    let reports: Vec<_> = members.iter_mut().map(|member| next_report(member, at(1_000))).collect();
+    let mut decided = decide(&mut leader, at(1_000), &reports).decision;
+    decided.pause_ms = 50;
+    for given in decided.shares.values_mut() {
+        given.pace_ns = 200_000_000;
+    }
+    let [first, second] = &mut members;
+    first.on_decision(at(1_000), &decided);
+    second.on_decision(at(1_000), &decided);
+    assert_eq!((first.opens_at(at(1_000)), second.opens_at(at(1_000))), (Some(at(1_050)), Some(at(1_150))));
+    // A call that is a little late keeps to the schedule; one that is later begins it anew.
+    for (grant, start, next) in [(0, 1_050, 1_250), (1, 1_280, 1_450), (2, 1_600, 1_800)] {
+        assert_eq!(first.opens_at(at(start)), None);
+        first.on_grant(at(start), grant, 1);
+        assert_eq!(first.opens_at(at(start)), Some(at(next)));
+    }
+}
+
+#[test]
+fn the_refused_slots_of_a_member_that_is_lost_for_long_are_bounded() {
+    let mut member = member(OnLoss::Alone);
+    for grant in 0..5_000 {
+        member.on_grant(at(20_000), grant, 1);
+        member.on_outcome(at(20_000), &end(grant, Outcome::RateLimited));
+    }
+    assert_eq!(member.frozen(), 1_024);
+}
+
+#[test]
+fn the_algorithm_does_not_learn_from_starts_of_a_member_that_did_not_know_of_the_cut() {
+    let lead = Lead { term: TERM, snapshot: None, is_damaged: false };
+    let aimd = AimdConfig { ramp: Duration::ZERO, ..AimdConfig::default() };
+    let mut leader =
+        Coordinator::take_over(at(0), ShareConfig::default(), LimitChoice::Aimd, &aimd, 10, lead).expect("valid");
+    decide(&mut leader, at(0), &[report(1, 1, 0, 0)]);
+    let refused = EndedCall {
+        call: 0,
+        started: 4,
+        outcome: Outcome::RateLimited,
+        latency_ms: 20,
+        age_ms: 0,
+        version: 1,
+        retry_after_ms: None,
+    };
+    let before = leader.limit(at(100));
+    let first = MemberReport { started: 4, ended: 1, ends: vec![refused], ..report(1, 2, 1, 10) };
+    let cut = decide(&mut leader, at(100), core::slice::from_ref(&first)).decision;
+    assert!(cut.limit < before);
+    assert_eq!(leader.grants(), 4);
+    decide(&mut leader, at(200), &[MemberReport { seq: 3, started: 6, ..first.clone() }]);
+    assert_eq!(leader.grants(), 4, "it reports version 1");
+    decide(&mut leader, at(300), &[MemberReport { seq: 4, started: 7, version: cut.version, ..first }]);
+    assert_eq!(leader.grants(), 5);
+}
+
+#[test]
+fn the_end_of_a_call_has_its_age() {
+    let mut member = member(OnLoss::Stop);
+    member.on_grant(at(10), 0, 1);
+    member.on_outcome(at(60), &end(0, Outcome::Success));
+    let ages = |report: MemberReport| report.ends.iter().map(|end| end.age_ms).collect::<Vec<_>>();
+    assert_eq!(ages(next_report(&mut member, at(100))), [40]);
+    assert_eq!(ages(next_report(&mut member, at(200))), [140], "it is repeated until it is acknowledged");
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub(super) struct WorldConfig {
     pub(super) cap: u32,
     /// How many calls the provider serves at once. It refuses others.
     pub(super) capacity: u32,
+    /// The time between two calls that the provider accepts, with a bucket for [`BURST`] calls. It refuses others,
+    /// with the time until the next one as Retry-After. `None` without a limit of the rate.
+    pub(super) interval: Option<Duration>,
     /// The longest time that a call takes, less 5 ms.
     pub(super) longest_call: Duration,
     /// How many of 1000 messages are lost.
@@ -53,6 +56,49 @@ impl WorldConfig {
             max_cooldown: Duration::from_millis(500),
             ..AimdConfig::default()
         }
+    }
+}
+
+/// How many calls the bucket of a rate holds.
+pub(super) const BURST: u32 = 8;
+
+/// How a call at the provider ends, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallEnd {
+    pub(super) outcome: Outcome,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) at: Instant,
+}
+
+/// A provider with a number of slots, and perhaps a limit of the rate.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Provider {
+    pub(super) in_flight: u32,
+    /// When the bucket of the rate is full.
+    full_at: Instant,
+    /// The number of calls that it has answered, and refused.
+    pub(super) answered: u64,
+    pub(super) refused: u64,
+}
+
+impl Provider {
+    /// Starts a call. The caller counts it as ended at the instant that this returns.
+    pub(super) fn start(&mut self, now: Instant, config: &WorldConfig, rng: &mut Rng) -> CallEnd {
+        self.in_flight += 1;
+        let wait = config.interval.map(|interval| {
+            let bucket = Duration::from_nanos(interval.as_nanos() * u64::from(BURST - 1));
+            (self.full_at - now, self.full_at - (now + bucket), interval)
+        });
+        let retry_after = wait.map(|(_, wait, _)| wait).filter(|wait| !wait.is_zero());
+        let is_refused = self.in_flight > config.capacity || retry_after.is_some();
+        if let Some((until_full, _, interval)) = wait.filter(|_| !is_refused) {
+            self.full_at = now + until_full + interval;
+        }
+        self.refused += u64::from(is_refused);
+        self.answered += u64::from(!is_refused);
+        let most = if is_refused { 20 * MS } else { config.longest_call.as_nanos() };
+        let outcome = if is_refused { Outcome::RateLimited } else { Outcome::Success };
+        CallEnd { outcome, retry_after, at: now + Duration::from_nanos(5 * MS + rng.below(most)) }
     }
 }
 
@@ -88,9 +134,9 @@ enum Event {
     /// It sends a granted call, if it still may.
     Send(usize, u64),
     /// The provider ends a call, also for a process that is suspended or dead.
-    CallEnds(usize, u64, Outcome),
+    CallEnds(usize, u64, CallEnd),
     /// It handles the end of a call.
-    Ended(usize, u64, Outcome),
+    Ended(usize, u64, CallEnd),
 }
 
 struct Process {
@@ -130,11 +176,9 @@ pub(super) struct World {
     payloads: BTreeMap<u64, Event>,
     /// The number of the latest event.
     numbered: u64,
-    /// The number of calls at the provider.
-    in_flight: u32,
-    /// The number of calls that the provider has answered, and refused.
-    pub(super) answered: u64,
-    pub(super) refused: u64,
+    pub(super) provider: Provider,
+    /// The process and the time of each call that was sent.
+    pub(super) starts: Vec<(usize, Instant)>,
     pub(super) oracle: Oracle,
 }
 
@@ -152,9 +196,8 @@ impl World {
             events: BinaryHeap::new(),
             payloads: BTreeMap::new(),
             numbered: 0,
-            in_flight: 0,
-            answered: 0,
-            refused: 0,
+            provider: Provider::default(),
+            starts: Vec::new(),
         }
     }
 
@@ -212,6 +255,12 @@ impl World {
         self.processes[p].leaves
     }
 
+    /// Returns the interval in nanoseconds that the newest decision gives to each member.
+    pub(super) fn paces(&self) -> Vec<u64> {
+        let newest = self.store.decisions_since(Term::default(), 0);
+        newest.map_or(Vec::new(), |newest| newest.shares.values().map(|given| given.pace_ns).collect())
+    }
+
     /// Returns when the process last sent a call under a lease.
     pub(super) fn last_start(&self, p: usize) -> Instant {
         self.oracle.last_start(self.processes[p].id)
@@ -224,7 +273,7 @@ impl World {
             "store at {}: {:?}, {newest:#?}, provider {}/{}",
             self.now,
             self.store.term(),
-            self.in_flight,
+            self.provider.in_flight,
             self.config.capacity
         )
     }
@@ -319,13 +368,13 @@ impl World {
                 self.send_call(p, call);
                 self.after(p);
             }
-            Event::CallEnds(p, call, outcome) => {
-                self.in_flight -= 1;
+            Event::CallEnds(p, call, end) => {
+                self.provider.in_flight -= 1;
                 self.oracle.on_call_ended(self.processes[p].id, call);
-                self.schedule(self.now, Event::Ended(p, call, outcome));
+                self.schedule(self.now, Event::Ended(p, call, end));
             }
-            Event::Ended(p, call, outcome) => {
-                self.finish(p, call, outcome);
+            Event::Ended(p, call, end) => {
+                self.finish(p, call, end.outcome, end.retry_after);
                 self.after(p);
             }
         }
@@ -510,23 +559,18 @@ impl World {
     fn send_call(&mut self, p: usize, call: u64) {
         let local = self.local(p);
         if !self.processes[p].member.may_send(local) {
-            self.finish(p, call, Outcome::LocalCancelled);
+            self.finish(p, call, Outcome::LocalCancelled, None);
             return;
         }
         let process = &self.processes[p];
         let granted = process.granted.len() as u32;
-        self.in_flight += 1;
         self.oracle.on_call(process.id, self.now, call, granted);
-        let is_refused = self.in_flight > self.config.capacity;
-        self.refused += u64::from(is_refused);
-        self.answered += u64::from(!is_refused);
-        let most = if is_refused { 20 * MS } else { self.config.longest_call.as_nanos() };
-        let span = Duration::from_nanos(5 * MS + self.rng.below(most));
-        let outcome = if is_refused { Outcome::RateLimited } else { Outcome::Success };
-        self.schedule(self.now + span, Event::CallEnds(p, call, outcome));
+        self.starts.push((p, self.now));
+        let end = self.provider.start(self.now, &self.config, &mut self.rng);
+        self.schedule(end.at, Event::CallEnds(p, call, end));
     }
 
-    fn finish(&mut self, p: usize, call: u64, outcome: Outcome) {
+    fn finish(&mut self, p: usize, call: u64, outcome: Outcome, retry_after: Option<Duration>) {
         let local = self.local(p);
         let process = &mut self.processes[p];
         let (since, limit, in_flight) = process.granted.remove(&call).expect("the call is out");
@@ -535,7 +579,7 @@ impl World {
             grant: call,
             admitted_limit: limit,
             admitted_in_flight: in_flight,
-            retry_after: None,
+            retry_after,
             latency: local - since,
             in_flight: process.granted.len() as u32,
             is_cooling_down: false,

@@ -170,7 +170,7 @@ impl Shared {
         let gate = RequestGate::with_config(settings)?;
         let sharing = share.as_ref().map(ToString::to_string);
         if let Some(share) = share {
-            gate.share(share);
+            gate.share(share)?;
         }
         let metrics = Metrics::new();
         let mut upstreams = Vec::with_capacity(config.providers.len());

@@ -38,24 +38,27 @@ pub async fn proxy(args: &ProxyArgs) -> Result<Exit, Error> {
     let _ = stdout.flush();
     interrupts.next().await;
     let _ = writeln!(std::io::stderr(), "stopping: calls in flight may end; interrupt again to abort them");
-    let cut = tokio::select! {
-        drained = proxy.stop() => drained.cut > 0,
-        _ = interrupts.next() => true,
-    };
-    Ok(if cut { Exit::Interrupted } else { Exit::Done })
+    let mut is_interrupted = false;
+    let drained = proxy
+        .stop_unless(async {
+            interrupts.next().await;
+            is_interrupted = true;
+        })
+        .await;
+    Ok(if is_interrupted || drained.cut > 0 { Exit::Interrupted } else { Exit::Done })
 }
 
 fn configuration(args: &ProxyArgs) -> Result<ProxyConfig, Error> {
     let mut config = match (&args.config, &args.upstream) {
-        (Some(path), _) => ProxyConfig::load(path)?,
-        (None, Some(upstream)) => ProxyConfig::upstream(address(upstream)?),
+        (Some(path), _) => ProxyConfig::load(path, args.share.as_deref())?,
+        (None, Some(upstream)) => {
+            let share = args.share.as_deref().map(flag_settings);
+            ProxyConfig { share, ..ProxyConfig::upstream(address(upstream)?) }
+        }
         (None, None) => return Err(Error::Setting("neither a file nor --upstream names a provider".to_string())),
     };
     if let Some(listen) = args.listen {
         config.listen = listen;
-    }
-    if let Some(url) = &args.share {
-        config.share = Some(config.share.map_or_else(|| flag_settings(url), |settings| settings.with_url(url)));
     }
     Ok(config)
 }

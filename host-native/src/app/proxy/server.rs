@@ -99,7 +99,12 @@ impl Proxy {
 
     /// Stops accepting connections, rejects all waiting requests, lets the calls in flight end within the
     /// configured drain timeout, and gives the shares of limits back.
-    pub async fn stop(mut self) -> Drained {
+    pub async fn stop(self) -> Drained {
+        self.stop_unless(std::future::pending()).await
+    }
+
+    /// Stops like [`Proxy::stop`], and aborts the calls in flight once `abort` has ended.
+    pub(super) async fn stop_unless(mut self, abort: impl Future<Output = ()>) -> Drained {
         self.shared.stop.send_replace(true);
         self.shared.gate.core().shutdown();
         let all = async {
@@ -107,10 +112,13 @@ impl Proxy {
                 let _ = server.await;
             }
         };
-        let cut = match timeout(self.drain, all).await {
-            Ok(()) => 0,
-            Err(_) => self.shared.gate.core().with(|machine, _| machine.active_leases()),
+        let drained = tokio::select! {
+            drained = timeout(self.drain, all) => drained.is_ok(),
+            () = abort => false,
         };
+        let cut = if drained { 0 } else { self.shared.gate.core().with(|machine, _| machine.active_leases()) };
+        // A share is given back once its calls have ended.
+        self.servers.iter().for_each(JoinHandle::abort);
         self.shared.gate.leave_share().await;
         Drained { cut }
     }

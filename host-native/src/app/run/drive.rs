@@ -27,6 +27,7 @@ use crate::app::run::observer::RunObserver;
 use crate::app::run::provider::Provider;
 use crate::app::run::workload::PipelineWorkload;
 use crate::host::TokioHost;
+use crate::share::Share;
 
 /// What the progress display reads during a run.
 pub(super) struct Monitored<'a> {
@@ -89,7 +90,7 @@ pub(super) async fn drive(
                 screen.show(&view);
                 timeline.sample(&view);
                 if let Some(metrics) = &monitored.metrics {
-                    metrics.publish(view);
+                    metrics.publish(view, models.share().map_or_else(Vec::new, Share::status));
                 }
                 write_commands(log, &handle, models, screen);
                 if handle.inspect(Pipeline::has_stopped) {

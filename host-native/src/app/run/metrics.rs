@@ -15,7 +15,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -23,11 +23,12 @@ use tokio::task::JoinSet;
 use crate::app::error::Error;
 use crate::app::openmetrics;
 use crate::app::report::progress::ProgressView;
+use crate::share::ShareStatus;
 
 /// The metrics page of a run. It is closed when this is dropped.
 #[derive(Debug)]
 pub(super) struct MetricsServer {
-    view: watch::Sender<ProgressView>,
+    view: watch::Sender<(ProgressView, Vec<ShareStatus>)>,
     address: SocketAddr,
     _server: JoinSet<()>,
 }
@@ -41,9 +42,10 @@ impl MetricsServer {
         let cannot = |error: std::io::Error| Error::Setting(format!("--metrics {address}: cannot listen: {error}"));
         let listener = TcpListener::bind(address).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let (view, seen) = watch::channel(ProgressView::default());
+        let (view, seen) = watch::channel((ProgressView::default(), Vec::new()));
         let page = move || {
-            let text = metrics_text(&seen.borrow());
+            let (view, shares) = &*seen.borrow();
+            let text = metrics_text(view, shares);
             async move { response(text) }
         };
         let router = Router::new().route("/metrics", get(page));
@@ -62,8 +64,8 @@ impl MetricsServer {
     }
 
     /// Replaces what the page shows.
-    pub(super) fn publish(&self, view: ProgressView) {
-        self.view.send_replace(view);
+    pub(super) fn publish(&self, view: ProgressView, shares: Vec<ShareStatus>) {
+        self.view.send_replace((view, shares));
     }
 }
 
@@ -91,6 +93,13 @@ struct ModelLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShareLabels {
+    provider: String,
+    model: String,
+    domain: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AttemptLabels {
     provider: String,
     model: String,
@@ -105,7 +114,7 @@ struct TokenLabels {
 }
 
 /// Encodes the metrics of a run in this state. They are made anew each time: a page is read every few seconds.
-fn metrics_text(view: &ProgressView) -> Result<String, fmt::Error> {
+fn metrics_text(view: &ProgressView, shares: &[ShareStatus]) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("tidegate");
     let rows = Family::<StateLabel, Counter>::default();
     registry.register("rows", "Rows that are finished", rows.clone());
@@ -164,7 +173,33 @@ fn metrics_text(view: &ProgressView) -> Result<String, fmt::Error> {
         waiting.get_or_create(&labels).set(u64::from(one.waiting));
         healthy.get_or_create(&labels).set(u64::from(one.outage.is_none()));
     }
+    if !shares.is_empty() {
+        register_shares(&mut registry, shares);
+    }
     openmetrics::page(&registry)
+}
+
+/// Adds the metrics of limits that other processes share. They have the names of those of `tidegate proxy`.
+fn register_shares(registry: &mut Registry, shares: &[ShareStatus]) {
+    let [members, degraded] = [(); 2].map(|()| Family::<ShareLabels, Gauge<u64, AtomicU64>>::default());
+    let age = Family::<ShareLabels, Gauge<f64, AtomicU64>>::default();
+    registry.register("share_members", "Processes that share the limit", members.clone());
+    let about = "Whether this process has no valid share of the limit: 0 or 1";
+    registry.register("share_degraded", about, degraded.clone());
+    let about = "The time since the last decision about the shared limit";
+    registry.register_with_unit("share_age", about, Unit::Seconds, age.clone());
+    for ShareStatus { limit, member, .. } in shares {
+        // A model's name can contain a slash; the others cannot.
+        let (provider, rest) = limit.split_once('/').unwrap_or(("", limit));
+        let (model, domain) = rest.rsplit_once('/').unwrap_or((rest, ""));
+        let [provider, model, domain] = [provider, model, domain].map(str::to_string);
+        let labels = ShareLabels { provider, model, domain };
+        members.get_or_create(&labels).set(u64::from(member.members));
+        degraded.get_or_create(&labels).set(u64::from(!member.has_lease));
+        if let Some(since) = member.age {
+            age.get_or_create(&labels).set(since.as_secs_f64());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -172,6 +207,8 @@ mod tests {
     use super::*;
     use crate::app::provider::cost::Money;
     use crate::app::report::progress::{ColumnView, ProviderView};
+    use tidegate_core::limit::LimitChoice;
+    use tidegate_core::share::MemberState;
 
     #[test]
     fn every_figure_of_the_progress_is_a_metric() {
@@ -197,7 +234,11 @@ mod tests {
             providers: vec![provider],
             ..ProgressView::default()
         };
-        let text = metrics_text(&view).unwrap();
+        let mut member = MemberState::default();
+        (member.members, member.age) = (3, Some(tidegate_core::time::Duration::from_millis(250)));
+        let limit = "mock/a/b/chat".into();
+        let shares = [ShareStatus { limit, algorithm: LimitChoice::Aimd, member, error: None }];
+        let text = metrics_text(&view, &shares).unwrap();
         let labels = r#"provider="mock",model="a \"b\"""#;
         for line in [
             r#"tidegate_rows_total{state="written"} 11"#,
@@ -216,6 +257,9 @@ mod tests {
             &format!("tidegate_in_flight{{{labels}}} 3"),
             &format!("tidegate_waiting{{{labels}}} 2"),
             &format!("tidegate_healthy{{{labels}}} 0"),
+            r#"tidegate_share_members{provider="mock",model="a/b",domain="chat"} 3"#,
+            r#"tidegate_share_degraded{provider="mock",model="a/b",domain="chat"} 1"#,
+            r#"tidegate_share_age_seconds{provider="mock",model="a/b",domain="chat"} 0.25"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }

@@ -75,12 +75,27 @@ use crate::share::Share;
 /// # Errors
 /// If the input has errors, or the outputs, models or signal handlers cannot be set up.
 pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<Summary, Error> {
-    let Ready { name, file, mut resolved, .. } =
-        Preflight::run(request, &mut |line| screen.print_message(line)).await?.ready()?;
+    let ready = Preflight::run(request, &mut |line| screen.print_message(line)).await?.ready()?;
+    let share = connect_share(&ready.file, request).await?.map(Arc::new);
+    let ended = run_ready(request, screen, ready, share.clone()).await;
+    if let Some(share) = share {
+        // After an error, too, the other processes get its share at once.
+        share.leave().await;
+    }
+    ended
+}
+
+/// Runs a pipeline that was checked. Other processes share its limits over `share`.
+async fn run_ready(
+    request: &RunRequest,
+    screen: &mut ProgressReporter,
+    ready: Ready,
+    share: Option<Arc<Share>>,
+) -> Result<Summary, Error> {
+    let Ready { name, file, mut resolved, .. } = ready;
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let requests = request_config(&file);
-    let share = connect_share(&file, request).await?;
     let ledger = Ledger::new(request.max_cost);
     let models = Models::start(&file, &host, &requests, sequence.as_ref(), ledger, share).await?;
     let mut callers = callers(&file, &resolved, &models)?;

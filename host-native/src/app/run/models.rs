@@ -49,7 +49,7 @@ pub struct Models {
     /// The tasks that make health calls; aborted when dropped.
     _health_calls: JoinSet<()>,
     /// The connection to other processes, if limits are shared.
-    share: Option<Share>,
+    share: Option<Arc<Share>>,
 }
 
 /// A resource of the gate that several models of the file may share.
@@ -73,7 +73,7 @@ impl Models {
         requests: &RequestConfig,
         record: Option<&Sequence>,
         ledger: Ledger,
-        share: Option<Share>,
+        share: Option<Arc<Share>>,
     ) -> Result<Self, Error> {
         let Clients { clients, mocks } = Clients::start(file).await?;
         let (gate, indices, shared) = register(file, host, requests, record)?;
@@ -83,11 +83,8 @@ impl Models {
         let clients: Vec<Client> = clients.into_iter().collect::<Result<_, _>>()?;
         let callers: Vec<(Client, usize)> = clients.into_iter().zip(indices).collect();
         let ledger = Arc::new(SharedLedger::new(ledger));
-        let is_shared = share.is_some();
         let provider = |shared: SharedResource| {
-            let provider =
-                Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger));
-            Arc::new(provider.with_shared_limit(is_shared))
+            Arc::new(Provider::new(shared.label, gate.clone(), shared.resource, shared.price, Arc::clone(&ledger)))
         };
         let providers: Vec<Arc<Provider>> = shared.into_iter().map(provider).collect();
         let health_calls = make_health_calls(&providers, &callers);
@@ -133,7 +130,7 @@ impl Models {
     /// Returns the connection over which limits are shared, if they are.
     #[must_use]
     pub fn share(&self) -> Option<&Share> {
-        self.share.as_ref()
+        self.share.as_deref()
     }
 
     /// Returns the names of the resources in events.

@@ -31,8 +31,6 @@ pub struct Provider {
     last_errors: Mutex<LastErrors>,
     price: Option<Price>,
     ledger: Arc<SharedLedger>,
-    /// Whether other processes share the limit.
-    is_shared: bool,
 }
 
 /// The parameters of one admission to the gate.
@@ -101,14 +99,7 @@ impl Provider {
             last_errors: Mutex::default(),
             price,
             ledger,
-            is_shared: false,
         }
-    }
-
-    /// Sets whether other processes share the limit.
-    #[must_use]
-    pub fn with_shared_limit(self, is_shared: bool) -> Self {
-        Self { is_shared, ..self }
     }
 
     /// Acquires a slot, makes the call with `attempt`, and reports the outcome to the gate; repeats this as
@@ -145,10 +136,6 @@ impl Provider {
                 Ok(permit) => permit,
                 Err(denial) => return Err((at, denied(denial, failed))),
             };
-            // The lease of a shared limit can lapse before this task runs.
-            if first.is_shared && !permit.may_send() {
-                continue;
-            }
             at = providers.iter().position(|other| other.resource == permit.resource()).unwrap_or(from);
             let provider = providers[at];
             let estimate = provider.cost(admission.estimate);

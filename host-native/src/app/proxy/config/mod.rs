@@ -83,6 +83,7 @@ use reqwest::Url;
 use super::headers::is_credential;
 use crate::app::config::document::Document;
 use crate::app::config::schema::schema_text;
+use crate::app::config::share::flag_settings;
 use crate::app::config::source::{FileError, SourceText};
 use crate::app::config::value::{Checked, Table, Text, WithSpan};
 use crate::share::ShareSettings;
@@ -249,18 +250,24 @@ impl ProxyConfig {
         }
     }
 
-    /// Reads the file at `path`. Keys are taken from the process environment.
-    pub fn load(path: &Path) -> Result<Self, FileError> {
+    /// Reads the file at `path`. Keys are taken from the process environment. With `share_url`, limits are shared over
+    /// that address, and the variable of `[share]` is not read.
+    pub fn load(path: &Path, share_url: Option<&str>) -> Result<Self, FileError> {
         let directory = path.parent().unwrap_or(Path::new(""));
-        Self::parse_in(directory, &SourceText::read(path)?, &|name| std::env::var(name).ok())
+        Self::parse_in(directory, &SourceText::read(path)?, share_url, &|name| std::env::var(name).ok())
     }
 
     /// Parses `source`, with keys from `environment`. Paths in it are relative to the working directory.
     pub fn parse(source: &SourceText, environment: Environment<'_>) -> Result<Self, FileError> {
-        Self::parse_in(Path::new(""), source, environment)
+        Self::parse_in(Path::new(""), source, None, environment)
     }
 
-    fn parse_in(directory: &Path, source: &SourceText, environment: Environment<'_>) -> Result<Self, FileError> {
+    fn parse_in(
+        directory: &Path,
+        source: &SourceText,
+        share_url: Option<&str>,
+        environment: Environment<'_>,
+    ) -> Result<Self, FileError> {
         let file = Document::parse(source, "the proxy file")?;
         let raw: RawProxy = file.read_described()?;
         let Table(queue) = raw.queue;
@@ -275,9 +282,10 @@ impl ProxyConfig {
             },
             drain: raw.drain.map_or(StdDuration::from_secs(30), |Checked(span)| span.into()),
             rate_limit_headers: raw.rate_limit_headers.unwrap_or(true),
-            share: match raw.share {
-                Some(Table(share)) => Some(share.check(&file)?.settings(source, environment)?),
-                None => None,
+            share: match (raw.share, share_url) {
+                (None, url) => url.map(flag_settings),
+                (Some(Table(share)), Some(url)) => Some(share.check(&file)?.settings_at(url)),
+                (Some(Table(share)), None) => Some(share.check(&file)?.settings(source, environment)?),
             },
             providers: provider::check(&file, raw.providers, directory, environment)?,
             tenants: match raw.tenants {

@@ -137,23 +137,17 @@ impl RoutedRequest<'_> {
     /// Waits for admission. `retry` describes the failure if the last attempt failed in what may be an
     /// outage.
     async fn admit(&self, retry: Option<Retry>, context: &mut RequestContext) -> Result<CallPermit, AdmitError> {
-        let (gate, resource) = (&self.shared.gate, &self.resource);
-        let permit = loop {
-            let request = tidegate_core::request::Request {
-                group: self.shared.tenants.group(&self.tenant, context.level),
-                timeout: Some(self.deadline.saturating_duration_since(Instant::now()).into()),
-                estimate: self.estimate,
-                ..tidegate_core::request::Request::new(resource.id)
-            };
-            let at_once = if retry.is_none() { gate.core().try_acquire_owned(request).ok() } else { None };
-            let permit = match at_once {
-                Some(permit) => permit,
-                None => self.wait(request, retry, context).await?,
-            };
-            // The lease of a shared limit can lapse before this task runs.
-            if !gate.has_share() || permit.may_send() {
-                break permit;
-            }
+        let request = tidegate_core::request::Request {
+            group: self.shared.tenants.group(&self.tenant, context.level),
+            timeout: Some(self.deadline.saturating_duration_since(Instant::now()).into()),
+            estimate: self.estimate,
+            ..tidegate_core::request::Request::new(self.resource.id)
+        };
+        let gate = self.shared.gate.core();
+        let at_once = if retry.is_none() { gate.try_acquire_owned(request).ok() } else { None };
+        let permit = match at_once {
+            Some(permit) => permit,
+            None => self.wait(request, retry, context).await?,
         };
         self.group(context).admitted.fetch_add(1, Ordering::Relaxed);
         Ok(permit)

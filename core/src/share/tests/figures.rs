@@ -1,0 +1,182 @@
+//! What sharing costs without faults: several members beside one process that shares nothing.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::super::*;
+use super::world::{CallEnd, Provider, World, WorldConfig};
+use crate::call::Completion;
+use crate::limit::controller::{Controller, Grant};
+use crate::limit::{LimitChoice, TideConfig};
+use crate::sim::rng::Rng;
+use crate::time::{Duration, Instant};
+
+/// How long each run lasts.
+const SPAN: Duration = Duration::from_secs(120);
+
+fn config(capacity: u32, interval: Option<Duration>, longest_call: Duration) -> WorldConfig {
+    WorldConfig {
+        share: ShareConfig::default(),
+        choice: LimitChoice::Tide(TideConfig::default()),
+        cap: 64,
+        capacity,
+        interval,
+        longest_call,
+        lost: 0,
+        repeated: 0,
+        delay: Duration::from_millis(2),
+        stops_before_send: false,
+        clocks_drift: false,
+    }
+}
+
+/// Returns the provider after a time in which one process calls it, which wants `wanted` calls in flight.
+fn one_process(config: &WorldConfig, wanted: u32, seed: u64) -> Provider {
+    let (choice, mut rng) = (config.choice, Rng::new(seed));
+    let mut now = Instant::from_nanos(1_000_000_000);
+    let end = now + SPAN;
+    let mut controller = Controller::new(WorldConfig::aimd(), config.cap);
+    controller.set_algorithm(now, choice.make().expect("valid"), Some(choice));
+    let mut provider = Provider::default();
+    let mut calls: BTreeMap<(Instant, u64), (Grant, CallEnd)> = BTreeMap::new();
+    while now < end {
+        controller.on_time(now);
+        while provider.in_flight < wanted && controller.blocked_until(now).is_none() && controller.has_room(now) {
+            controller.on_attempt(now);
+            let grant = controller.grant(now, true);
+            let ends = provider.start(now, config, &mut rng);
+            calls.insert((ends.at, grant.number), (grant, ends));
+        }
+        let changes = [controller.blocked_until(now), controller.next_limit_change(now)];
+        let next = changes.into_iter().flatten().filter(|at| *at > now).min().unwrap_or(end);
+        match calls.first_entry().filter(|call| call.key().0 <= next) {
+            None => now = next,
+            Some(call) => {
+                let (grant, ends) = call.remove();
+                now = ends.at;
+                provider.in_flight -= 1;
+                let done = Completion { outcome: ends.outcome, retry_after: ends.retry_after, usage: None };
+                controller.end(now, &grant, &done, false);
+            }
+        }
+    }
+    provider
+}
+
+/// Returns the world after the same time, in which `members` together want as many calls.
+fn members(config: &WorldConfig, members: u32, wanted: u32, seed: u64) -> World {
+    let mut world = World::new(config.clone(), Rng::new(seed));
+    for _ in 0..members {
+        world.start_process(wanted / members);
+    }
+    world.run_until(world.now + SPAN);
+    world
+}
+
+/// Returns Jain's index of the calls of the processes after the first five seconds, in permille.
+fn fairness(world: &World) -> u64 {
+    let began = world.now.as_nanos() - SPAN.as_nanos() + 5_000_000_000;
+    let mut calls = vec![0_u64; world.len()];
+    for (p, at) in &world.starts {
+        calls[*p] += u64::from(at.as_nanos() >= began);
+    }
+    let (sum, squares) = (calls.iter().sum::<u64>(), calls.iter().map(|calls| calls * calls).sum::<u64>());
+    sum * sum * 1_000 / (calls.len() as u64 * squares)
+}
+
+/// The refused calls of each 1000 that were answered.
+fn refused(provider: &Provider) -> u64 {
+    provider.refused * 1_000 / provider.answered.max(1)
+}
+
+#[test]
+fn members_that_share_a_limit_find_the_capacity_with_few_refusals() {
+    for (capacity, longest) in [(12, 300), (24, 2_000)] {
+        let config = config(capacity, None, Duration::from_millis(longest));
+        for count in [1, 2, 4] {
+            for seed in 0..4 {
+                let alone = one_process(&config, 60, seed);
+                let world = members(&config, count, 60, seed);
+                let (few, some) = (refused(&alone), refused(&world.provider));
+                let part = world.provider.answered * 1_000 / alone.answered;
+                std::println!(
+                    "{capacity} slots, {longest} ms, {count} members, seed {seed}: {some} of 1000 refused beside {few}, \
+                     goodput {part}, fairness {}",
+                    fairness(&world)
+                );
+                assert!(some <= 40 && part >= 900, "{count} members, seed {seed}: {some} beside {few}, {part}");
+            }
+        }
+    }
+}
+
+#[test]
+fn shares_follow_a_demand_that_moves_every_three_seconds() {
+    let config = config(12, None, Duration::from_millis(300));
+    for seed in 0..4 {
+        let alone = one_process(&config, 36, seed);
+        let mut world = World::new(config.clone(), Rng::new(seed));
+        for _ in 0..4 {
+            world.start_process(2);
+        }
+        for turn in 0..SPAN.as_nanos() / 3_000_000_000 {
+            for p in 0..4 {
+                world.want(p, if p as u64 == turn % 4 { 30 } else { 2 });
+            }
+            world.run_until(world.now + Duration::from_secs(3));
+        }
+        let (few, some) = (refused(&alone), refused(&world.provider));
+        let part = world.provider.answered * 1_000 / alone.answered;
+        std::println!("moving demand, seed {seed}: {some} of 1000 refused beside {few}, goodput {part}");
+        assert!(some <= 40 && part >= 850, "seed {seed}: {some} beside {few}, {part}");
+    }
+}
+
+#[test]
+fn members_that_share_a_rate_use_nearly_all_of_it() {
+    for interval in [20, 100, 500] {
+        let config = config(64, Some(Duration::from_millis(interval)), Duration::from_millis(300));
+        for count in [1, 2, 4] {
+            for seed in 0..4 {
+                let alone = one_process(&config, 24, seed);
+                let world = members(&config, count, 24, seed);
+                let (few, some) = (refused(&alone), refused(&world.provider));
+                let part = world.provider.answered * 1_000 / alone.answered;
+                std::println!(
+                    "one call in {interval} ms, {count} members, seed {seed}: {some} of 1000 refused beside {few}, \
+                     goodput {part} ({} answered), fairness {}, paces {:?}",
+                    world.provider.answered,
+                    fairness(&world),
+                    world.paces()
+                );
+                assert!(part >= 900, "{count} members, seed {seed}: {part}");
+            }
+        }
+    }
+}
+
+#[test]
+fn members_start_no_more_calls_than_the_rate_that_is_divided_between_them() {
+    let interval = Duration::from_millis(50);
+    let mut world = members(&config(64, Some(interval), Duration::from_millis(300)), 4, 24, 1);
+    world.starts.clear();
+    let mut paces = Vec::new();
+    for _ in 0..300 {
+        world.run_until(world.now + Duration::from_millis(100));
+        paces.push(world.paces());
+    }
+    // In each second, the members start at most one call for each of their intervals, and one more each at its
+    // begin. A decision reaches a member in two beats at most.
+    for (second, window) in paces.windows(13).enumerate() {
+        let from = world.now.as_nanos() - 30_000_000_000 + second as u64 * 100_000_000;
+        let from = from + 200_000_000;
+        let starts =
+            world.starts.iter().filter(|(_, at)| (from..from + 1_000_000_000).contains(&at.as_nanos())).count();
+        let rate = |paces: &Vec<u64>| paces.iter().map(|pace| 1e9 / (*pace as f64)).sum::<f64>();
+        let most = window.iter().map(rate).fold(0.0, f64::max);
+        // A pace is quickened by a quarter at most.
+        assert!(most <= 20.0 / 0.74, "{most} calls a second of 20: {window:?}");
+        assert!(starts as f64 <= most + 4.0, "{starts} calls in second {second}, {most} at most: {window:?}");
+    }
+}
