@@ -225,8 +225,9 @@ impl fmt::Display for CallError {
                 f.write_str("the model refused to answer")?;
                 with(f, detail)
             }
-            Self::NotSent { detail } => f.write_str(detail),
-            Self::NotAnswered { detail } | Self::BatchBlocked { detail } => f.write_str(detail),
+            Self::NotSent { detail } | Self::NotAnswered { detail } | Self::BatchBlocked { detail } => {
+                f.write_str(detail)
+            }
             Self::Command { detail } => write!(f, "the command failed ({detail})"),
             Self::CommandNotStarted { detail } => write!(f, "the command cannot be started: {detail}"),
             Self::CommandBusy { detail } => write!(f, "the command asks to be run again later ({detail})"),

@@ -65,8 +65,10 @@ impl EmbeddingFill {
         let mut parts: Vec<Vec<usize>> = vec![(0..inputs.len()).collect()];
         while let Some(part) = parts.pop() {
             let mut send = |at: usize, result: Result<Value, FillError>| {
-                // A member that has gone needs no reply.
-                let _ = replies[at].take().map(|reply| reply.send(result.map(BatchReply::Vector)));
+                if let Some(reply) = replies[at].take() {
+                    // A member that has gone needs no reply.
+                    let _ = reply.send(result.map(BatchReply::Vector));
+                }
             };
             match part[..] {
                 [] => {}
