@@ -103,9 +103,17 @@
 //! ```
 //!
 //! Members with waiting calls divide it as they divide slots. The others have next to nothing of it, until the next
-//! decision after a call of theirs waits. Each member spaces its own calls by its pace. Members that adopt a decision
-//! at different times can exceed the rate for that time, at most a TTL. After a refusal, a pause lasts until the
-//! provider accepts the next call, and the members then start one after the other.
+//! decision after a call of theirs waits. Each member spaces its own calls by its pace. When its pace changes, the part of its interval that is left
+//! stays the same, so that it gets no credit for the time in which others had the rate. Members that adopt a
+//! decision at different times can exceed the rate for that time, at most a TTL, and each by one call more.
+//! After a refusal, a pause lasts until the provider accepts the next call, and the members then start one
+//! after the other.
+//!
+//! While an algorithm tests whether its pace is a rate, the interval is an eighth of it. Members use it until
+//! the next decision, so more calls than the algorithm asked for can start at it.
+//!
+//! A member without a lease spaces its calls as its own limit does. The schedule of its pace then begins at
+//! the last of them.
 //!
 //! # Leadership
 //!

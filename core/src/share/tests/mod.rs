@@ -274,6 +274,61 @@ fn a_member_starts_calls_at_its_pace_and_after_a_pause_the_members_start_one_aft
     }
 }
 
+/// Returns the decision with the pace that `pace_ms` gives for each member.
+fn with_paces(mut decision: Decision, pace_ms: impl Fn(MemberId) -> u64) -> Decision {
+    for (id, given) in &mut decision.shares {
+        given.pace_ns = pace_ms(*id) * 1_000_000;
+    }
+    decision
+}
+
+#[test]
+fn calls_without_a_lease_do_not_move_the_schedule_of_the_pace_into_the_future() {
+    let mut leader = leader(10, None);
+    let mut member = member(OnLoss::Alone);
+    let own = next_report(&mut member, at(1_000));
+    let decided = decide(&mut leader, at(1_000), &[own]).decision;
+    member.on_decision(at(1_000), &with_paces(decided, |_| 60_000));
+    for (grant, start) in (0..20).map(|call| (call, 20_000 + 10 * call)) {
+        assert_eq!(member.opens_at(at(start)), None, "the store is lost");
+        member.on_grant(at(start), grant, 1);
+        member.on_outcome(at(start + 5), &end(grant, Outcome::Success));
+    }
+    let own = next_report(&mut member, at(21_000));
+    let healed = decide(&mut leader, at(21_000), &[own]).decision;
+    member.on_decision(at(21_000), &with_paces(healed, |_| 60_000));
+    assert_eq!(member.opens_at(at(21_000)), Some(at(20_190 + 60_000)), "one interval after the last call");
+}
+
+#[test]
+fn a_member_that_calls_seldom_gets_no_credit_for_the_time_in_which_others_had_the_rate() {
+    const INTERVAL_MS: u64 = 6_000;
+    let mut leader = leader(100, None);
+    let mut members: Vec<_> = (0..10).map(|id| member_of(id, OnLoss::Stop)).collect();
+    let mut started = [0; 10];
+    // The first member always has a call that waits, each other one wants a call in each minute.
+    for beat in 1..6_000 {
+        let now = at(100 * beat);
+        let waits = |id: usize, started: &[u64; 10]| id == 0 || beat > 600 * started[id] + 60 * id as u64;
+        let waiting = (0..10).filter(|id| waits(*id, &started)).count() as u64;
+        let reports: Vec<_> = members.iter_mut().map(|member| next_report(member, now)).collect();
+        let decided = decide(&mut leader, now, &reports).decision;
+        let decided =
+            with_paces(decided, |id| INTERVAL_MS * if waits(id.0 as usize, &started) { waiting } else { 1 << 16 });
+        for (id, member) in members.iter_mut().enumerate() {
+            member.on_decision(now, &decided);
+            if waits(id, &started) && member.room(now) > 0 && member.opens_at(now).is_none() {
+                member.on_grant(now, started[id], 1);
+                member.on_outcome(now, &end(started[id], Outcome::Success));
+                started[id] += 1;
+            }
+        }
+    }
+    let (all, seldom) = (started.iter().sum::<u64>(), started[1]);
+    // One call in an interval, and one more of each member at the begin.
+    assert!((90..=110).contains(&all) && seldom >= 5, "{started:?} in 600 s");
+}
+
 #[test]
 fn the_refused_slots_of_a_member_that_is_lost_for_long_are_bounded() {
     let mut member = member(OnLoss::Alone);
