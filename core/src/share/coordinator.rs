@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::config::ShareConfig;
 use super::fairness::{Demand, divide};
 use super::message::{
-    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MAX_LEARNED, MAX_NUMBER, MemberId, MemberReport,
-    MemberShare, Snapshot, Term,
+    Decide, Decided, Decision, EndedCall, Group, HIGH_VERSION, KnownMember, Lead, MAX_NUMBER, MAX_VERSION, MemberId,
+    MemberReport, MemberShare, Snapshot, Term,
 };
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;
@@ -228,8 +228,9 @@ impl Coordinator {
         let last_limit = lead.snapshot.as_ref().map_or(controller.limit(now), |snapshot| snapshot.limit);
         let cut_version = lead.snapshot.as_ref().map_or(0, |snapshot| snapshot.cut_version);
         let (version, members) = lead.snapshot.map_or((0, BTreeMap::new()), |snapshot| {
-            let record = |(id, known)| (id, MemberRecord::new(now, snapshot.version, known));
-            (snapshot.version.min(MAX_LEARNED), snapshot.members.into_iter().map(record).collect())
+            let version = if snapshot.version > MAX_VERSION { HIGH_VERSION } else { snapshot.version };
+            let record = |(id, known)| (id, MemberRecord::new(now, version, known));
+            (version, snapshot.members.into_iter().map(record).collect())
         });
         let mut time = Monotonic::default();
         time.observe(now);
@@ -271,8 +272,8 @@ impl Coordinator {
     /// Processes the reports that were read, also if there are none, and makes a decision, which is the next
     /// effect.
     ///
-    /// Reports may be old, repeated and in any order. A report whose number or version is above 2^53 is
-    /// ignored. The [parent module](super) has the cost.
+    /// Reports may be old, repeated and in any order. A report whose number is above 2^53, or whose version is
+    /// above 2^53 - 2^39, is ignored. The [parent module](super) has the cost.
     pub fn on_reports(&mut self, now: Instant, reports: &[MemberReport]) {
         let now = self.time.observe(now);
         self.controller.on_time(now);
@@ -289,7 +290,7 @@ impl Coordinator {
     /// If the store has a decision with a higher version, which a leader without a readable snapshot does not
     /// know, the versions of this leader continue from there.
     pub fn on_decided(&mut self, decided: Decided) -> bool {
-        if decided.version > self.version && decided.version <= MAX_LEARNED {
+        if decided.version > self.version && decided.version <= MAX_VERSION {
             self.learn_version(decided.version);
         }
         decided.term == self.term
@@ -350,7 +351,7 @@ impl Coordinator {
 /// Reports.
 impl Coordinator {
     fn on_report(&mut self, now: Instant, report: &MemberReport) {
-        if report.version > MAX_LEARNED.max(self.version) || report.seq > MAX_NUMBER {
+        if report.version > MAX_VERSION || report.seq > MAX_NUMBER {
             return;
         }
         if report.version > self.version {

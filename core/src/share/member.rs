@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::hash::Hasher as _;
 
 use super::config::{OnLoss, ShareConfig};
-use super::message::{Decision, EndedCall, Group, MAX_NUMBER, MemberId, MemberReport, TakeLead, Term};
+use super::message::{Decision, EndedCall, Group, MAX_NUMBER, MAX_VERSION, MemberId, MemberReport, TakeLead, Term};
 use crate::call::Outcome;
 use crate::error::ConfigError;
 use crate::limit::{CallReport, LimitAlgorithm};
@@ -191,7 +191,9 @@ impl Member {
         }
         if now >= self.takes_lead_at && !self.leaves {
             self.await_decision(now);
-            let term = Term { epoch: self.term.epoch.saturating_add(1), nonce: self.random(1) };
+            // A damaged epoch counts as none.
+            let epoch = self.term.epoch.checked_add(1).filter(|epoch| *epoch < MAX_NUMBER).unwrap_or(1);
+            let term = Term { epoch, nonce: self.random(1) };
             self.requested = Some(term);
             self.effects.push_back(MemberEffect::TakeLead(TakeLead { expected: self.term, term }));
         }
@@ -209,7 +211,7 @@ impl Member {
                 self.takes_lead_at = now + self.part_of(self.config.fast_beat);
             }
         }
-        if decision.version <= self.version || decision.version > MAX_NUMBER {
+        if decision.version <= self.version || decision.version > MAX_VERSION {
             return false;
         }
         self.version = decision.version;

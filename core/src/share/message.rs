@@ -8,12 +8,15 @@ use core::hash::Hasher as _;
 use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
 
-/// The highest version and report number. A message with a higher one is damaged and ignored.
+/// The highest report number. A report with a higher one is damaged and ignored. Epochs and nonces are below it.
 pub(super) const MAX_NUMBER: u64 = 1 << 53;
 
-/// The highest version that a leader takes over from a report, a snapshot or the store. The versions above it are
-/// left for its own decisions, so that a damaged message cannot exhaust them.
-pub(super) const MAX_LEARNED: u64 = MAX_NUMBER - (1 << 40);
+/// The highest version. A report, a decision or an answer of the store with a higher one is damaged and ignored.
+pub(super) const MAX_VERSION: u64 = MAX_NUMBER - (1 << 39);
+
+/// The version from which a leader continues if that of the snapshot is damaged. Those above are left for its
+/// decisions and those of its successors.
+pub(super) const HIGH_VERSION: u64 = MAX_NUMBER - (1 << 40);
 
 /// The id of one member: a number that its process draws at random each time it starts.
 ///

@@ -204,6 +204,34 @@ fn damaged_versions_leave_numbers_for_later_decisions() {
 }
 
 #[test]
+fn two_leaders_after_each_other_continue_after_a_damaged_version() {
+    let damaged = Snapshot { version: 1 << 53, limit: 10, cut_version: 0, members: [].into() };
+    let mut member = member(OnLoss::Stop);
+    let mut snapshot = damaged;
+    for start in [0, 1_000] {
+        let mut leader = leader(10, Some(snapshot.clone()));
+        for beat in 0..3 {
+            let now = at(start + 100 * beat);
+            let own = next_report(&mut member, now);
+            let seq = own.seq;
+            let decided = decide(&mut leader, now, &[own]);
+            assert_eq!(decided.decision.shares[&MemberId(1)].seen_seq, seq, "its report is not ignored");
+            assert!(member.on_decision(now, &decided.decision), "a decision of the leader from {start} ms");
+            snapshot = decided.snapshot;
+        }
+    }
+}
+
+#[test]
+fn a_member_that_read_a_damaged_term_asks_for_the_lead_with_a_small_epoch() {
+    let mut member = member(OnLoss::Stop);
+    member.on_lead(Term { epoch: u64::MAX, nonce: 1 });
+    member.handle_timeout(at(0));
+    let effects: Vec<_> = core::iter::from_fn(|| member.poll_effect()).collect();
+    assert!(matches!(effects.last(), Some(MemberEffect::TakeLead(take)) if take.term.epoch == 1), "{effects:?}");
+}
+
+#[test]
 fn a_leader_that_cannot_read_the_snapshot_raises_no_share_for_one_ttl_and_continues_the_versions_of_the_store() {
     let config = ShareConfig::default();
     let lead = Lead { term: TERM, snapshot: None, is_damaged: true };
