@@ -15,8 +15,8 @@ use crate::time::{Duration, Instant};
 /// through another. After a command of the host that can change the limit, such as [`Member::on_decision`],
 /// the host calls [`refresh_limit`](crate::request::RequestAdmission::refresh_limit), outside the lock.
 ///
-/// A lease must lapse while a machine is suspended, and the clocks of most hosts stop then. So the clock of the
-/// member is that of the host plus the time for which the machine was suspended. The handle converts the
+/// A lease must lapse while a machine is suspended, and the clocks of most hosts stop then. So the clock of
+/// the member is that of the host plus the time for which the machine was suspended. The handle converts the
 /// instants of request admission; the host converts its own with [`MemberHandle::to_member`] and
 /// [`MemberHandle::to_host`].
 pub struct MemberHandle<L: RawMutex> {

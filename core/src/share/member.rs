@@ -99,8 +99,8 @@ pub struct Member {
     ended: u64,
     /// The last of the ended calls: those that no decision has acknowledged. With the instants of their ends.
     ends: VecDeque<(Instant, EndedCall)>,
-    /// The refused calls whose slots are frozen, at most the last 1024. The number of a call is that of the calls
-    /// that ended before it.
+    /// The refused calls whose slots are frozen, at most the last 1024. The number of a call is that of the
+    /// calls that ended before it.
     frozen: VecDeque<u64>,
     /// The time between the starts of two calls; zero if there is no bound.
     pace: Duration,
@@ -397,8 +397,8 @@ impl Member {
         Duration::from_nanos((part >> 53) as u64)
     }
 
-    /// Sets the pace. The part of the interval that is left stays the same: a member that had a small part of the
-    /// rate gets no credit for the time in which others had the rest.
+    /// Sets the pace. The part of the interval that is left stays the same: a member that had a small part of
+    /// the rate gets no credit for the time in which others had the rest.
     fn set_pace(&mut self, now: Instant, pace: Duration) {
         let (old, from) = (self.pace, now.max(self.paused_until));
         if old.is_zero() {

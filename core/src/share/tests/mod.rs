@@ -128,6 +128,20 @@ fn a_successor_raises_no_share_until_every_member_has_adopted_a_decision_of_it()
 }
 
 #[test]
+fn a_successor_continues_at_the_rate_that_was_learned() {
+    let snapshot =
+        Snapshot { version: 5, limit: 10, interval_ns: Some(6_000_000_000), cut_version: 0, members: [].into() };
+    let lead = Lead { term: TERM, snapshot: Some(snapshot), is_damaged: false };
+    let choice = LimitChoice::Tide(crate::limit::TideConfig::default());
+    let mut leader = Coordinator::take_over(at(0), ShareConfig::default(), choice, &AimdConfig::default(), 100, lead)
+        .expect("valid");
+    let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
+    let paces: Vec<_> = decided.decision.shares.values().map(|given| given.pace_ns).collect();
+    assert_eq!(paces, [12_000_000_000; 2]);
+    assert_eq!(decided.snapshot.interval_ns, Some(6_000_000_000), "and so does the next one");
+}
+
+#[test]
 fn a_report_of_an_unknown_version_stops_increases_for_one_ttl() {
     let mut leader = leader(10, None);
     decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
@@ -177,7 +191,13 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
 #[test]
 fn damaged_decisions_and_snapshots_are_no_panic() {
     let mut member = member(OnLoss::Share);
-    let damaged = Snapshot { version: u64::MAX, limit: 0, cut_version: u64::MAX, members: [].into() };
+    let damaged = Snapshot {
+        version: u64::MAX,
+        limit: 0,
+        interval_ns: Some(u64::MAX),
+        cut_version: u64::MAX,
+        members: [].into(),
+    };
     let mut leader = leader(10, Some(damaged));
     let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0)]).decision;
     let term = Term { epoch: u64::MAX, nonce: u64::MAX };
@@ -190,7 +210,7 @@ fn damaged_decisions_and_snapshots_are_no_panic() {
 #[test]
 fn damaged_versions_leave_numbers_for_later_decisions() {
     let most = 1 << 53;
-    let damaged = Snapshot { version: most, limit: 10, cut_version: most, members: [].into() };
+    let damaged = Snapshot { version: most, limit: 10, interval_ns: None, cut_version: most, members: [].into() };
     let mut leader = leader(10, Some(damaged));
     let mut member = member(OnLoss::Stop);
     let own = next_report(&mut member, at(0));
@@ -205,7 +225,7 @@ fn damaged_versions_leave_numbers_for_later_decisions() {
 
 #[test]
 fn two_leaders_after_each_other_continue_after_a_damaged_version() {
-    let damaged = Snapshot { version: 1 << 53, limit: 10, cut_version: 0, members: [].into() };
+    let damaged = Snapshot { version: 1 << 53, limit: 10, interval_ns: None, cut_version: 0, members: [].into() };
     let mut member = member(OnLoss::Stop);
     let mut snapshot = damaged;
     for start in [0, 1_000] {
