@@ -322,6 +322,11 @@ impl Controller {
         self.algorithm.interval()
     }
 
+    /// Continues at a rate that another process has learned.
+    pub(crate) fn set_interval(&mut self, now: Instant, interval: Duration) {
+        self.algorithm.set_interval(now, interval);
+    }
+
     /// Returns the instant before which the algorithm allows no call, if it is after `now`.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         if self.is_timed { self.algorithm.opens_at(now).filter(|at| *at > now) } else { None }

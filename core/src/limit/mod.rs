@@ -148,6 +148,10 @@ pub trait LimitAlgorithm: Send {
         None
     }
 
+    /// Continues at a rate that the last leader of a [shared](crate::share) limit has learned. Refusals correct
+    /// it. The default does nothing.
+    fn set_interval(&mut self, _now: Instant, _interval: Duration) {}
+
     /// Returns whether a call that was granted may be sent now.
     ///
     /// It is `false` only for a limit that can lapse between the grant and the first byte of the call, such

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::config::ShareConfig;
 use super::fairness::{Demand, divide};
 use super::message::{
-    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MAX_LEARNED, MAX_NUMBER, MemberId, MemberReport,
-    MemberShare, Snapshot, Term,
+    Decide, Decided, Decision, EndedCall, Group, HIGH_VERSION, KnownMember, Lead, MAX_NUMBER, MAX_VERSION, MemberId,
+    MemberReport, MemberShare, Snapshot, Term,
 };
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;
@@ -21,6 +21,9 @@ const TURN: Duration = Duration::from_secs(1);
 
 /// The number of latest latencies from which the 95th percentile is taken.
 const LATENCIES: usize = 128;
+
+/// The longest time between two calls that a leader takes over. A longer one is damaged.
+const MAX_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// The parts into which a rate is divided between members.
 const PACE_PARTS: u32 = 1 << 16;
@@ -142,8 +145,8 @@ impl MemberRecord {
         }
     }
 
-    /// Gives a grant to each call below the number `started` that has none. `cut` is the number of grants at the
-    /// last cut if these calls started before the member knew of it.
+    /// Gives a grant to each call below the number `started` that has none. `cut` is the number of grants at
+    /// the last cut if these calls started before the member knew of it.
     fn grant_until(&mut self, now: Instant, started: u64, cut: Option<u64>, controller: &mut Controller) {
         self.started = self.started.max(started.saturating_sub(MAX_CALLS));
         while self.started < started {
@@ -203,9 +206,9 @@ impl Coordinator {
     /// Creates the leader of the term in `lead`. [`Member::on_lead`](super::Member::on_lead) must have
     /// returned `true` for this term.
     ///
-    /// It continues from the limit in the snapshot with a new algorithm, which `choice` selects. `aimd` holds
-    /// the settings of AIMD, and of the pauses of every algorithm. `cap` is the highest limit; 0 counts as 1.
-    /// Returns an error if a setting is out of range.
+    /// It continues from the limit and the rate in the snapshot with a new algorithm, which `choice` selects.
+    /// `aimd` holds the settings of AIMD, and of the pauses of every algorithm. `cap` is the highest limit; 0
+    /// counts as 1. Returns an error if a setting is out of range.
     pub fn take_over(
         now: Instant,
         config: ShareConfig,
@@ -224,12 +227,17 @@ impl Coordinator {
         if let Some(algorithm) = choice.make()? {
             controller.set_algorithm(now, Some(algorithm), Some(choice));
         }
+        let interval = lead.snapshot.as_ref().and_then(|snapshot| snapshot.interval_ns).map(Duration::from_nanos);
+        if let Some(interval) = interval.filter(|interval| *interval <= MAX_INTERVAL) {
+            controller.set_interval(now, interval);
+        }
         let has_snapshot = lead.snapshot.is_some();
         let last_limit = lead.snapshot.as_ref().map_or(controller.limit(now), |snapshot| snapshot.limit);
         let cut_version = lead.snapshot.as_ref().map_or(0, |snapshot| snapshot.cut_version);
         let (version, members) = lead.snapshot.map_or((0, BTreeMap::new()), |snapshot| {
-            let record = |(id, known)| (id, MemberRecord::new(now, snapshot.version, known));
-            (snapshot.version.min(MAX_LEARNED), snapshot.members.into_iter().map(record).collect())
+            let version = if snapshot.version > MAX_VERSION { HIGH_VERSION } else { snapshot.version };
+            let record = |(id, known)| (id, MemberRecord::new(now, version, known));
+            (version, snapshot.members.into_iter().map(record).collect())
         });
         let mut time = Monotonic::default();
         time.observe(now);
@@ -271,8 +279,8 @@ impl Coordinator {
     /// Processes the reports that were read, also if there are none, and makes a decision, which is the next
     /// effect.
     ///
-    /// Reports may be old, repeated and in any order. A report whose number or version is above 2^53 is
-    /// ignored. The [parent module](super) has the cost.
+    /// Reports may be old, repeated and in any order. A report whose number is above 2^53, or whose version
+    /// is above 2^53 - 2^39, is ignored. The [parent module](super) has the cost.
     pub fn on_reports(&mut self, now: Instant, reports: &[MemberReport]) {
         let now = self.time.observe(now);
         self.controller.on_time(now);
@@ -289,7 +297,7 @@ impl Coordinator {
     /// If the store has a decision with a higher version, which a leader without a readable snapshot does not
     /// know, the versions of this leader continue from there.
     pub fn on_decided(&mut self, decided: Decided) -> bool {
-        if decided.version > self.version && decided.version <= MAX_LEARNED {
+        if decided.version > self.version && decided.version <= MAX_VERSION {
             self.learn_version(decided.version);
         }
         decided.term == self.term
@@ -302,8 +310,8 @@ impl Coordinator {
         }
     }
 
-    /// Stops: the next effect is to read the reports once more, for a last decision. It makes another member take
-    /// the lead at once. The host drops the leader once that decision is written.
+    /// Stops: the next effect is to read the reports once more, for a last decision. It makes another member
+    /// take the lead at once. The host drops the leader once that decision is written.
     pub fn leave(&mut self, now: Instant) {
         self.time.observe(now);
         self.leaves = true;
@@ -350,7 +358,7 @@ impl Coordinator {
 /// Reports.
 impl Coordinator {
     fn on_report(&mut self, now: Instant, report: &MemberReport) {
-        if report.version > MAX_LEARNED.max(self.version) || report.seq > MAX_NUMBER {
+        if report.version > MAX_VERSION || report.seq > MAX_NUMBER {
             return;
         }
         if report.version > self.version {
@@ -396,8 +404,8 @@ impl Coordinator {
             let Some((_, grant)) = record.calls.pop_first() else { break };
             self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
         }
-        // The starts and ends since the last report, in their order: the algorithm needs to know how many calls
-        // were in flight at each start.
+        // The starts and ends since the last report, in their order: the algorithm needs to know how many
+        // calls were in flight at each start.
         let skipped = report.ends.len() - ended.min(report.ends.len());
         // The member knew nothing of the last cut when it sent the report.
         let cut = (report.version < self.cut_version && self.cut_grants > 0).then_some(self.cut_grants);
@@ -416,8 +424,8 @@ impl Coordinator {
         }
     }
 
-    /// Continues the versions from that of a decision which this leader did not make. Earlier calls do not cut the
-    /// limit.
+    /// Continues the versions from that of a decision which this leader did not make. Earlier calls do not
+    /// cut the limit.
     fn learn_version(&mut self, version: u64) {
         self.version = version;
         self.cut_version = version + 1;
@@ -436,8 +444,8 @@ impl Coordinator {
         let is_refused = end.outcome == Outcome::RateLimited;
         let mut latency = Duration::from_millis(u64::from(end.latency_ms));
         if is_refused {
-            // An algorithm computes when the call was sent from the time until the refusal arrives, and takes other
-            // calls for accepted after this time. A refusal arrives with a report.
+            // An algorithm computes when the call was sent from the time until the refusal arrives, and takes
+            // other calls for accepted after this time. A refusal arrives with a report.
             latency = latency + Duration::from_millis(u64::from(end.age_ms));
         }
         let since = Instant::from_nanos(now.as_nanos().saturating_sub(latency.as_nanos()));
@@ -533,7 +541,9 @@ impl Coordinator {
             shares: self.members.iter().map(|(id, record)| (*id, share(id, record))).collect(),
         };
         let members = self.members.iter().map(|(id, record)| (*id, record.known())).collect();
-        let snapshot = Snapshot { version: self.version, limit, cut_version: self.cut_version, members };
+        let interval_ns = interval.map(Duration::as_nanos);
+        let (version, cut_version) = (self.version, self.cut_version);
+        let snapshot = Snapshot { version, limit, interval_ns, cut_version, members };
         self.next_beat = now + self.beat(now);
         self.effect = Some(CoordinatorEffect::Decide(Decide { decision, snapshot }));
     }
@@ -541,8 +551,9 @@ impl Coordinator {
     /// Divides the rate of one call in each `interval` between the members. Returns the interval of each in
     /// nanoseconds.
     ///
-    /// Members with waiting calls divide it by weighted max-min fairness between their groups, and others have next
-    /// to nothing of it. Without waiting calls, the members have equal parts. The parts add up to the rate at most.
+    /// Members with waiting calls divide it by weighted max-min fairness between their groups, and others
+    /// have next to nothing of it. Without waiting calls, the members have equal parts. The parts add up to
+    /// the rate at most.
     fn paces(&self, now: Instant, interval: Option<Duration>) -> BTreeMap<MemberId, u64> {
         let Some(interval) = interval else { return BTreeMap::new() };
         let waiting = |record: &MemberRecord| {

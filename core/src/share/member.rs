@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::hash::Hasher as _;
 
 use super::config::{OnLoss, ShareConfig};
-use super::message::{Decision, EndedCall, Group, MAX_NUMBER, MemberId, MemberReport, TakeLead, Term};
+use super::message::{Decision, EndedCall, Group, MAX_NUMBER, MAX_VERSION, MemberId, MemberReport, TakeLead, Term};
 use crate::call::Outcome;
 use crate::error::ConfigError;
 use crate::limit::{CallReport, LimitAlgorithm};
@@ -99,13 +99,13 @@ pub struct Member {
     ended: u64,
     /// The last of the ended calls: those that no decision has acknowledged. With the instants of their ends.
     ends: VecDeque<(Instant, EndedCall)>,
-    /// The refused calls whose slots are frozen, at most the last 1024. The number of a call is that of the calls
-    /// that ended before it.
+    /// The refused calls whose slots are frozen, at most the last 1024. The number of a call is that of the
+    /// calls that ended before it.
     frozen: VecDeque<u64>,
     /// The time between the starts of two calls; zero if there is no bound.
     pace: Duration,
-    /// When the last call should have started at this pace.
-    paced_from: Instant,
+    /// When the next call is due at this pace. Without a pace, when the last call started.
+    due: Instant,
     groups: Vec<Group>,
     leaves: bool,
     beat: Duration,
@@ -164,7 +164,7 @@ impl Member {
             ends: VecDeque::new(),
             frozen: VecDeque::new(),
             pace: Duration::ZERO,
-            paced_from: Instant::ZERO,
+            due: Instant::ZERO,
             groups: Vec::new(),
             leaves: false,
             beat: config.beat,
@@ -191,7 +191,9 @@ impl Member {
         }
         if now >= self.takes_lead_at && !self.leaves {
             self.await_decision(now);
-            let term = Term { epoch: self.term.epoch.saturating_add(1), nonce: self.random(1) };
+            // A damaged epoch counts as none.
+            let epoch = self.term.epoch.checked_add(1).filter(|epoch| *epoch < MAX_NUMBER).unwrap_or(1);
+            let term = Term { epoch, nonce: self.random(1) };
             self.requested = Some(term);
             self.effects.push_back(MemberEffect::TakeLead(TakeLead { expected: self.term, term }));
         }
@@ -209,11 +211,13 @@ impl Member {
                 self.takes_lead_at = now + self.part_of(self.config.fast_beat);
             }
         }
-        if decision.version <= self.version || decision.version > MAX_NUMBER {
+        if decision.version <= self.version || decision.version > MAX_VERSION {
             return false;
         }
         self.version = decision.version;
         self.lost_at = now + self.config.ttl;
+        let given = decision.shares.get(&self.id);
+        self.set_pace(now, given.map_or(Duration::ZERO, |given| Duration::from_nanos(given.pace_ns)));
         self.paused_until = now + Duration::from_millis(u64::from(decision.pause_ms));
         let beat = Duration::from_millis(u64::from(decision.beat_ms));
         self.beat = beat.max(self.config.fast_beat).min(self.config.beat);
@@ -222,9 +226,7 @@ impl Member {
         self.limit = decision.limit;
         self.members = u32::try_from(decision.shares.len()).unwrap_or(u32::MAX);
         self.adopted = Some(now);
-        let given = decision.shares.get(&self.id);
         self.share = given.map_or(0, |given| given.share);
-        self.pace = given.map_or(Duration::ZERO, |given| Duration::from_nanos(given.pace_ns));
         if decision.pause_ms > 0 {
             self.begin_pace_after_pause(decision);
         }
@@ -395,19 +397,31 @@ impl Member {
         Duration::from_nanos((part >> 53) as u64)
     }
 
-    /// Restarts the pace at the end of a pause. The members start one after the other, in the order of their ids,
-    /// because a provider that limits the rate accepts one call then.
+    /// Sets the pace. The part of the interval that is left stays the same: a member that had a small part of
+    /// the rate gets no credit for the time in which others had the rest.
+    fn set_pace(&mut self, now: Instant, pace: Duration) {
+        let (old, from) = (self.pace, now.max(self.paused_until));
+        if old.is_zero() {
+            self.due = self.due + pace;
+        } else if self.due > from {
+            let left = u128::from((self.due - from).as_nanos()) * u128::from(pace.as_nanos());
+            let left = (left / u128::from(old.as_nanos())).min(u128::from(u64::MAX));
+            self.due = from + Duration::from_nanos(left as u64);
+        }
+        self.pace = pace;
+    }
+
+    /// Restarts the pace at the end of a pause. The members start one after the other, in the order of
+    /// their ids, because a provider that limits the rate accepts one call then.
     fn begin_pace_after_pause(&mut self, decision: &Decision) {
         let Some(place) = decision.shares.keys().position(|id| *id == self.id) else { return };
         let later = u128::from(self.pace.as_nanos()) * place as u128 / decision.shares.len() as u128;
-        let first = self.paused_until + Duration::from_nanos(later as u64);
-        let from = Instant::from_nanos(first.as_nanos().saturating_sub(self.pace.as_nanos()));
-        self.paced_from = self.paced_from.max(from);
+        self.due = self.due.max(self.paused_until + Duration::from_nanos(later as u64));
     }
 
     /// Returns when the next call may start at the pace of the decision.
     fn paced_until(&self) -> Option<Instant> {
-        (!self.pace.is_zero()).then_some(self.paced_from + self.pace)
+        (!self.pace.is_zero()).then_some(self.due)
     }
 
     /// Returns a number below 2^53 that is random for each instant and `purpose`: 1 for a nonce, 2 for a
@@ -446,10 +460,10 @@ impl LimitAlgorithm for Member {
         // A call without a lease gives no information about the shared limit. Version 0 puts it before the
         // last cut.
         let version = if now < self.lease_until { self.version } else { 0 };
-        // A call that starts a little late keeps to the schedule, so that the mean interval is that of the pace.
-        let due = self.paced_from + self.pace;
-        let is_late = now - due > Duration::from_nanos(self.pace.as_nanos() / LATE);
-        self.paced_from = if is_late || self.pace.is_zero() { now } else { due };
+        // A call that starts a little late keeps to the schedule, so that the mean interval is that of the
+        // pace. Without a lease, a call may also start before it is due.
+        let is_late = now - self.due > Duration::from_nanos(self.pace.as_nanos() / LATE);
+        self.due = if is_late { now } else { self.due.min(now) } + self.pace;
         self.calls.insert(grant, (self.started, version));
         self.started += 1;
     }

@@ -8,12 +8,17 @@ use core::hash::Hasher as _;
 use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
 
-/// The highest version and report number. A message with a higher one is damaged and ignored.
+/// The highest report number. A report with a higher one is damaged and ignored. Epochs and nonces are below
+/// it.
 pub(super) const MAX_NUMBER: u64 = 1 << 53;
 
-/// The highest version that a leader takes over from a report, a snapshot or the store. The versions above it are
-/// left for its own decisions, so that a damaged message cannot exhaust them.
-pub(super) const MAX_LEARNED: u64 = MAX_NUMBER - (1 << 40);
+/// The highest version. A report, a decision or an answer of the store with a higher one is damaged and
+/// ignored.
+pub(super) const MAX_VERSION: u64 = MAX_NUMBER - (1 << 39);
+
+/// The version from which a leader continues if that of the snapshot is damaged. Those above are left for its
+/// decisions and those of its successors.
+pub(super) const HIGH_VERSION: u64 = MAX_NUMBER - (1 << 40);
 
 /// The id of one member: a number that its process draws at random each time it starts.
 ///
@@ -77,8 +82,8 @@ impl Group {
 pub struct EndedCall {
     /// The number of the call: the number of calls that the member had started before it.
     pub call: u64,
-    /// The number of calls that the member had started when this one ended. The leader learns from it how many
-    /// were in flight at each start.
+    /// The number of calls that the member had started when this one ended. The leader learns from it how
+    /// many were in flight at each start.
     pub started: u64,
     /// How the call ended.
     pub outcome: Outcome,
@@ -186,6 +191,9 @@ pub struct Snapshot {
     pub version: u64,
     /// The learned limit.
     pub limit: u32,
+    /// The time between two calls at the learned rate, in nanoseconds. `None` if no rate is known.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub interval_ns: Option<u64>,
     /// The version of the first decision after the last cut of the limit, or 0 if there was none. Calls that
     /// started under a lower version do not cut the limit again.
     pub cut_version: u64,
@@ -210,7 +218,8 @@ pub struct Decided {
     /// The present term. If it is not that of the decision, the decision was rejected, and its leader has
     /// been replaced.
     pub term: Term,
-    /// The version of the newest decision. If it is higher than that of the decision, the decision was rejected.
+    /// The version of the newest decision. If it is higher than that of the decision, the decision was
+    /// rejected.
     pub version: u64,
 }
 
@@ -232,7 +241,8 @@ pub struct Lead {
     pub term: Term,
     /// The last snapshot, if there is one.
     pub snapshot: Option<Snapshot>,
-    /// Whether there is a snapshot that cannot be read. The shares that the last leader gave are then unknown.
+    /// Whether there is a snapshot that cannot be read. The shares that the last leader gave are then
+    /// unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub is_damaged: bool,
 }

@@ -29,8 +29,8 @@
 //! Every message can be lost, delayed, repeated or reordered. A [`MemberReport`] is cumulative: it
 //! repeats the ends of calls until a decision acknowledges them, and counts them, so that none is processed
 //! twice. The store therefore keeps only the newest report of each member. A [`Decision`] is complete, and
-//! each has a *version* higher than all before. A member adopts only a decision with a higher version than the
-//! one it has.
+//! each has a *version* higher than all before. A member adopts only a decision with a higher version than
+//! the one it has.
 //!
 //! A call costs a member O(log(calls in flight)) and no message. A report contains at most 33 groups and the
 //! ends of 1024 calls. A decision contains a share for each member, and costs the leader O(d log d) for d
@@ -43,8 +43,8 @@
 //! the member sent the report that the decision acknowledges, by the clock of the member. The leader reclaims
 //! the share TTL x 1.01 after it received that report, by its own clock. The member always stops first if the
 //! rates of the two clocks differ by less than one percent. The clock must count the time in which a machine
-//! is suspended. A [gate](crate::gate) checks [`Member::may_send`] before it returns a permit. A host checks it again
-//! if something else is awaited before the first byte of the call.
+//! is suspended. A [gate](crate::gate) checks [`Member::may_send`] before it returns a permit. A host checks
+//! it again if something else is awaited before the first byte of the call.
 //!
 //! A member whose lease has lapsed starts no call. If it has adopted no decision for a TTL either, [`OnLoss`]
 //! decides what it does. When the leader reclaims the share, the
@@ -85,27 +85,36 @@
 //! A slot whose call was refused is *frozen* at its member, which starts no call in it until a decision
 //! acknowledges a report of the refusal.
 //!
-//! The end of a call has the number of the call, and the number of calls that had started by then. So the leader
-//! gives the starts and ends of a member to the algorithm in the order in which they happened. It also has its age,
-//! which the leader adds to the latency of a refusal: an algorithm takes a call for accepted after the time in
-//! which refusals arrive, and they arrive with a report.
+//! The end of a call has the number of the call, and the number of calls that had started by then. So the
+//! leader gives the starts and ends of a member to the algorithm in the order in which they happened. It also
+//! has its age, which the leader adds to the latency of a refusal: an algorithm takes a call for accepted
+//! after the time in which refusals arrive, and they arrive with a report.
 //!
-//! A start that the leader hears of after a cut, but in a report of a member that did not know of the cut, belongs to
-//! the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.
+//! A start that the leader hears of after a cut, but in a report of a member that did not know of the cut,
+//! belongs to the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.
 //!
 //! # Pace
 //!
-//! For a provider that limits the rate, an algorithm learns the [interval](crate::limit::LimitAlgorithm::interval)
-//! between two calls. A decision divides this rate between the members:
+//! For a provider that limits the rate, an algorithm learns the
+//! [interval](crate::limit::LimitAlgorithm::interval) between two calls. A decision divides this rate between
+//! the members:
 //!
 //! ```text
 //!   sum over the members of 1 / pace_ns <= 1 / interval
 //! ```
 //!
-//! Members with waiting calls divide it as they divide slots. The others have next to nothing of it, until the next
-//! decision after a call of theirs waits. Each member spaces its own calls by its pace. Members that adopt a decision
-//! at different times can exceed the rate for that time, at most a TTL. After a refusal, a pause lasts until the
-//! provider accepts the next call, and the members then start one after the other.
+//! Members with waiting calls divide it as they divide slots. The others have next to nothing of it, until
+//! the next decision after a call of theirs waits. Each member spaces its own calls by its pace. When its
+//! pace changes, the part of its interval that is left stays the same, so that it gets no credit for the time
+//! in which others had the rate. Members that adopt a decision at different times can exceed the rate for
+//! that time, at most a TTL, and each by one call more. After a refusal, a pause lasts until the provider
+//! accepts the next call, and the members then start one after the other.
+//!
+//! While an algorithm tests whether its pace is a rate, the interval is an eighth of it. Members use it until
+//! the next decision, so more calls than the algorithm asked for can start at it.
+//!
+//! A member without a lease spaces its calls as its own limit does. The schedule of its pace then begins at
+//! the last of them.
 //!
 //! # Leadership
 //!
@@ -113,16 +122,16 @@
 //! clock, takes the lead: it replaces the term in the store if it is still the one that the member knows. The
 //! store accepts decisions of the present term only, so those of an old leader have no effect.
 //!
-//! With each decision, the store keeps a [`Snapshot`] for the next leader, which keeps the learned limit and
-//! every share. The snapshot contains no instants, because no other process can read them: the new leader
-//! assumes that it has just received a report of every member. It raises no share until every member has
-//! adopted a decision of it, or until TTL x 1.01 has passed and all older leases have lapsed. If the snapshot cannot
-//! be read, it starts anew, and always waits for that time. The reason is
-//! that the store may have lost the last decisions, and the new leader does not know their shares. If a
-//! report shows that this has happened, no share rises for TTL x 1.01 from then on.
+//! With each decision, the store keeps a [`Snapshot`] for the next leader, which keeps the learned limit, the
+//! learned rate and every share. The snapshot contains no instants, because no other process can read them:
+//! the new leader assumes that it has just received a report of every member. It raises no share until every
+//! member has adopted a decision of it, or until TTL x 1.01 has passed and all older leases have lapsed. If
+//! the snapshot cannot be read, it starts anew, and always waits for that time. The reason is that the store
+//! may have lost the last decisions, and the new leader does not know their shares. If a report shows that
+//! this has happened, no share rises for TTL x 1.01 from then on.
 //!
-//! A leader that stops in order reads the reports once more and says in a last decision that it leaves. A member that
-//! reads it takes the lead at once.
+//! A leader that stops in order reads the reports once more and says in a last decision that it leaves. A
+//! member that reads it takes the lead at once.
 //!
 //! # Faults
 //!

@@ -64,8 +64,8 @@ impl MemoryStore {
     }
 
     /// Keeps the decision and its snapshot if its term is the present one and its version is higher than that
-    /// of the newest decision. A store without a term takes that of the decision. Returns the present term, and the
-    /// version of the newest decision.
+    /// of the newest decision. A store without a term takes that of the decision. Returns the present term,
+    /// and the version of the newest decision.
     ///
     /// If the decision is kept, drops the reports of members that the snapshot does not contain, up to the
     /// position `read`: the leader has processed those, and has dropped the members.

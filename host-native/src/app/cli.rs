@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_core::pipeline::DropReason;
 
+use crate::app::config::share::StoreUrl;
 use crate::app::error::Exit;
 use crate::app::mock::args::MockArgs;
 use crate::app::output::{ExistingOutput, ExportFile};
@@ -191,7 +192,7 @@ pub struct RunArgs {
     /// Share the limits of the models with the other runs and proxies that use this Redis server, redis:// or
     /// rediss:// [default: as in the file]
     #[arg(long, value_name = "URL", conflicts_with_all = ["record", "dry_run"])]
-    pub share: Option<String>,
+    pub share: Option<StoreUrl>,
     /// Write all rows of the job to one file (.jsonl, .csv or .parquet) when they are done; with --resume, also of
     /// a job that is done already
     #[arg(long, value_name = "FILE")]
@@ -320,6 +321,16 @@ mod tests {
         match Cli::try_parse_from(line.split(' ')).expect(line).into_command() {
             Command::Run(args) => args,
             other => panic!("{line} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_store_is_not_shown() {
+        for command in ["run", "proxy proxy.toml"] {
+            let line = format!("tidegate {command} --share redis://:pass-word@host");
+            let cli = Cli::try_parse_from(line.split(' ')).expect(&line);
+            let text = format!("{cli:?}");
+            assert!(text.contains("(hidden)") && !text.contains("pass-word"), "{text}");
         }
     }
 

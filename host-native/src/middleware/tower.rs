@@ -54,12 +54,13 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::SystemTime;
+use std::time::{Duration as StdDuration, SystemTime};
 
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tidegate_core::gate::{AcquireOwned, Classify};
 use tidegate_core::request::{Denial, Outcome, Request};
+use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -278,6 +279,7 @@ where
         };
         ResponseFuture {
             state,
+            since: Instant::now(),
             request: Some(request),
             inner: self.inner.clone(),
             gate: self.gate.clone(),
@@ -295,6 +297,8 @@ pin_project! {
     {
         #[pin]
         state: State<Inner::Future>,
+        // When the request began to wait.
+        since: Instant,
         // `None` once the call has started.
         request: Option<R>,
         inner: Inner,
@@ -343,7 +347,12 @@ where
                     // The lease of a shared limit can lapse while the inner service is not ready.
                     Ok(()) if permit.as_ref().is_some_and(|permit| !permit.may_send()) => {
                         drop(permit.take());
-                        State::Waiting { acquire: this.gate.core().acquire_owned(*admission), admission: *admission }
+                        let timeout = this.gate.core().with(|machine, _| machine.timeout(admission));
+                        let mut again = *admission;
+                        // The deadline stays the same.
+                        again.timeout =
+                            timeout.map(|whole| StdDuration::from(whole).saturating_sub(this.since.elapsed()).into());
+                        State::Waiting { acquire: this.gate.core().acquire_owned(again), admission: *admission }
                     }
                     Ok(()) => {
                         let Some(request) = this.request.take() else {
@@ -371,5 +380,83 @@ where
 impl<Inner: Service<R>, R, S> fmt::Debug for ResponseFuture<Inner, R, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tidegate_core::limit::{CallReport, LimitAlgorithm};
+    use tidegate_core::time::{Duration, Instant as CoreInstant};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::gate::{Limits, ResourceKey};
+
+    /// A limit of one call. Once its lease has lapsed, no call starts.
+    #[derive(Debug)]
+    struct Leased(Arc<AtomicBool>);
+
+    impl LimitAlgorithm for Leased {
+        fn limit(&self, _now: CoreInstant) -> u32 {
+            1
+        }
+
+        fn on_outcome(&mut self, _now: CoreInstant, _call: &CallReport) {}
+
+        fn opens_at(&self, now: CoreInstant) -> Option<CoreInstant> {
+            (!self.may_send(now)).then(|| now + Duration::from_secs(3_600))
+        }
+
+        fn may_send(&self, _now: CoreInstant) -> bool {
+            !self.0.load(Ordering::Relaxed)
+        }
+
+        fn set_max(&mut self, _now: CoreInstant, _max: u32, _lifts: bool) {}
+    }
+
+    /// A service that is ready from an instant on.
+    #[derive(Clone)]
+    struct ReadyAt(Instant);
+
+    impl Service<()> for ReadyAt {
+        type Response = http::Response<String>;
+        type Error = std::io::Error;
+        type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+
+        fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            if Instant::now() >= self.0 {
+                return Poll::Ready(Ok(()));
+            }
+            let (ready_at, waker) = (self.0, context.waker().clone());
+            tokio::spawn(async move {
+                tokio::time::sleep_until(ready_at).await;
+                waker.wake();
+            });
+            Poll::Pending
+        }
+
+        fn call(&mut self, (): ()) -> Self::Future {
+            std::future::ready(Ok(http::Response::default()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_whose_lease_lapses_waits_again_until_the_same_deadline() {
+        let (gate, key) = (RequestGate::new().unwrap(), ResourceKey::chat("provider", "writer"));
+        let resource = gate.register(&key, &Limits::at_most(1)).unwrap();
+        let has_lapsed = Arc::new(AtomicBool::new(false));
+        let leased = Box::new(Leased(Arc::clone(&has_lapsed)));
+        gate.core().with(|machine, now| machine.set_algorithm(now, resource, leased)).unwrap();
+        let began = Instant::now();
+        let call = FixedCall(Call::new(key).within(StdDuration::from_secs(5)));
+        let service = AdmissionLayer::new(gate, call).layer(ReadyAt(began + StdDuration::from_secs(3)));
+        let answer = tokio::spawn(service.oneshot(()));
+        tokio::time::sleep(StdDuration::from_secs(1)).await;
+        has_lapsed.store(true, Ordering::Relaxed);
+        let error = answer.await.unwrap().err().unwrap();
+        assert!(matches!(error, AdmissionError::Denied(_)), "{error}");
+        assert_eq!(began.elapsed().as_secs(), 5, "in virtual time");
     }
 }

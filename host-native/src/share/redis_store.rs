@@ -54,20 +54,21 @@ const MOVED: &str = "MOVED";
 const REPORT: &str = "
 local old = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if (tonumber(string.match(old, '^%d+ (%d+) ')) or 0) < tonumber(ARGV[2]) then
-  local last = tonumber(redis.call('HGET', KEYS[1], 'position') or '') or 0
-  local position = string.format('%.0f', math.max(last, 0) + 1)
+  local last = redis.call('HGET', KEYS[1], 'position') or ''
+  if not string.match(last, '^%d+$') or #last > 15 then last = 0 end
+  local position = string.format('%.0f', last + 1)
   redis.call('HSET', KEYS[1], 'position', position)
   redis.call('HSET', KEYS[1], ARGV[1], position .. ' ' .. ARGV[2] .. ' ' .. ARGV[3])
   redis.call('EXPIRE', KEYS[1], ARGV[4])
 end";
 
-/// Returns the code that reads the present term, or else the first argument. A number of 20 digits may not fit.
+/// Returns the code that reads the present term, or else the first argument. A number of 2^53 or more is damaged.
 macro_rules! read_term {
     () => {
         "
 local term = redis.call('HGET', KEYS[1], 'term') or ''
 local epoch, nonce = string.match(term, '^(%d+) (%d+)$')
-if not epoch or #epoch > 19 or #nonce > 19 then term = ARGV[1] end
+if not epoch or tonumber(epoch) >= 2^53 or tonumber(nonce) >= 2^53 then term = ARGV[1] end
 "
     };
 }
@@ -79,7 +80,7 @@ const DECIDE: &str = concat!(
     "
 redis.call('HSET', KEYS[1], 'term', term)
 local version = redis.call('HGET', KEYS[1], 'version') or ''
-if not string.match(version, '^%d+$') or #version > 16 then version = '0' end
+if not string.match(version, '^%d+$') or tonumber(version) > 2^53 - 2^39 then version = '0' end
 if term ~= ARGV[1] or tonumber(version) >= tonumber(ARGV[2]) then return {term, version} end
 redis.call('HSET', KEYS[1], 'version', ARGV[2], 'decision', ARGV[3], 'snapshot', ARGV[4])
 redis.call('EXPIRE', KEYS[1], ARGV[6])
@@ -244,7 +245,8 @@ impl RedisStore {
     }
 
     fn read_term(&self, text: &str) -> Result<Term, StoreError> {
-        let numbers = text.split_once(' ').and_then(|(epoch, nonce)| Some((epoch.parse().ok()?, nonce.parse().ok()?)));
+        let number = |text: &str| text.parse().ok().filter(|number| *number < 1_u64 << 53);
+        let numbers = text.split_once(' ').and_then(|(epoch, nonce)| Some((number(epoch)?, number(nonce)?)));
         let (epoch, nonce) = numbers.ok_or_else(|| Self::damaged(&self.state, "term"))?;
         Ok(Term { epoch, nonce })
     }
@@ -261,8 +263,8 @@ impl Store for RedisStore {
         let mut step = cmd("HGETALL");
         step.arg(&self.reports);
         let mut fields: HashMap<String, String> = self.connection.run(&step).await?;
-        let damaged = || Self::damaged(&self.reports, POSITION);
-        let next = fields.remove(POSITION).map_or(Ok(0), |text| text.parse()).map_err(|_| damaged())?;
+        // A position that cannot be read is 0, as in the script: the next report sets it.
+        let next = fields.remove(POSITION).and_then(|text| text.parse().ok()).unwrap_or(0);
         let since = if since > next { 0 } else { since };
         // A report that cannot be read, for example of a later version of tidegate, is left out: the others
         // must not stop. Its member gets no share.

@@ -71,7 +71,7 @@ fn decide(term: Term, version: u64, members: &[u64]) -> Decide {
     let shares = std::collections::BTreeMap::new();
     Decide {
         decision: Decision { term, version, limit: 7, pause_ms: 0, beat_ms: 100, leader_leaves: false, shares },
-        snapshot: Snapshot { version, limit: 7, cut_version: 0, members },
+        snapshot: Snapshot { version, limit: 7, interval_ns: None, cut_version: 0, members },
     }
 }
 
@@ -156,7 +156,8 @@ async fn a_leader_arises_whatever_the_values_in_the_store_are() {
     let server = RedisServer::start();
     let connection = Arc::new(Connection::open(&server.url(), "prod").await.unwrap());
     let (first, second) = (Term { epoch: 1, nonce: 1 }, Term { epoch: 2, nonce: 2 });
-    for damaged in ["x", "{}", "-1", "\"\"", "1 2 3", "99999999999999999999 1", "1e9", "9999999999999999999"] {
+    let huge = ["99999999999999999999 1", "9007199254740993 1", "9999999999999999999", "9007199254740992", "1e30"];
+    for damaged in ["x", "{}", "-1", "\"\"", "1 2 3", "1e9", "inf", "nan"].into_iter().chain(huge) {
         let store = RedisStore::new(Arc::clone(&connection), "prod", &format!("acme/{}/chat", damaged.len()));
         let value = format!("'{damaged}'");
         let (state, reports) = (store.state.clone(), store.reports.clone());
@@ -172,6 +173,15 @@ async fn a_leader_arises_whatever_the_values_in_the_store_are() {
         store.report(report(1, 1)).await.unwrap();
         store.report(report(8, 9)).await.unwrap();
         assert_eq!(store.reports_since(0).await.unwrap().reports.len(), 2, "{damaged}");
+        // A position that is damaged later hides no report.
+        server.send(&format!("HSET {reports} position {value}")).unwrap();
+        let next = store.reports_since(0).await.unwrap().next;
+        store.report(report(1, 2)).await.unwrap();
+        let later = store.reports_since(next).await.unwrap();
+        assert!(later.reports.contains(&report(1, 2)), "{damaged}: {later:?}");
+        let next = later.next;
+        store.report(report(1, 3)).await.unwrap();
+        assert!(store.reports_since(next).await.unwrap().reports.contains(&report(1, 3)), "{damaged}");
         // A term or a version that is damaged later counts as none.
         server.send(&format!("HSET {state} term {value} version {value}")).unwrap();
         let decided = store.decide(decide(second, 2, &[]), 0).await;

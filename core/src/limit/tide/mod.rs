@@ -243,6 +243,10 @@ impl LimitAlgorithm for Tide {
         self.pace.interval()
     }
 
+    fn set_interval(&mut self, now: Instant, interval: Duration) {
+        self.pace.guess(now, interval.as_nanos().max(1));
+    }
+
     fn on_attempt(&mut self, now: Instant, _in_flight: u32) {
         self.advance(now);
     }

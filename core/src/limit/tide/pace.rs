@@ -148,7 +148,7 @@ pub(super) struct Pace {
     unrelated: u32,
     /// The recent rate, whatever limited it.
     recent: Inflow,
-    /// Whether the pace comes from one call that was accepted after a wait.
+    /// Whether the pace comes from one call that was accepted after a wait, or from another process.
     is_guess: bool,
     last_granted: Instant,
     /// When a refusal of the first call at the current pace would have arrived.
@@ -263,8 +263,8 @@ impl Pace {
         self.guess(now, interval);
     }
 
-    /// Begins a pace from one accepted call, which was sent at `from`.
-    fn guess(&mut self, from: Instant, interval: u64) {
+    /// Begins a pace from one accepted call, which was sent at `from`, or from the pace of another process.
+    pub(super) fn guess(&mut self, from: Instant, interval: u64) {
         self.begin(Inflow { nanos: interval, calls: 1 }, from + Duration::from_nanos(interval));
         self.is_guess = true;
     }

@@ -174,9 +174,10 @@ impl RequestAdmission {
         self.enqueue(now, request, at, None, None)
     }
 
-    /// Returns how long a request may wait.
+    /// Returns how long a request may wait. `None` if it waits without a timeout.
     #[inline]
-    fn timeout(&self, request: &Request) -> Option<Duration> {
+    #[must_use]
+    pub fn timeout(&self, request: &Request) -> Option<Duration> {
         request.timeout.or(self.shared.config.default_timeout)
     }
 

@@ -128,6 +128,20 @@ fn a_successor_raises_no_share_until_every_member_has_adopted_a_decision_of_it()
 }
 
 #[test]
+fn a_successor_continues_at_the_rate_that_was_learned() {
+    let snapshot =
+        Snapshot { version: 5, limit: 10, interval_ns: Some(6_000_000_000), cut_version: 0, members: [].into() };
+    let lead = Lead { term: TERM, snapshot: Some(snapshot), is_damaged: false };
+    let choice = LimitChoice::Tide(crate::limit::TideConfig::default());
+    let mut leader = Coordinator::take_over(at(0), ShareConfig::default(), choice, &AimdConfig::default(), 100, lead)
+        .expect("valid");
+    let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
+    let paces: Vec<_> = decided.decision.shares.values().map(|given| given.pace_ns).collect();
+    assert_eq!(paces, [12_000_000_000; 2]);
+    assert_eq!(decided.snapshot.interval_ns, Some(6_000_000_000), "and so does the next one");
+}
+
+#[test]
 fn a_report_of_an_unknown_version_stops_increases_for_one_ttl() {
     let mut leader = leader(10, None);
     decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
@@ -177,7 +191,13 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
 #[test]
 fn damaged_decisions_and_snapshots_are_no_panic() {
     let mut member = member(OnLoss::Share);
-    let damaged = Snapshot { version: u64::MAX, limit: 0, cut_version: u64::MAX, members: [].into() };
+    let damaged = Snapshot {
+        version: u64::MAX,
+        limit: 0,
+        interval_ns: Some(u64::MAX),
+        cut_version: u64::MAX,
+        members: [].into(),
+    };
     let mut leader = leader(10, Some(damaged));
     let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0)]).decision;
     let term = Term { epoch: u64::MAX, nonce: u64::MAX };
@@ -190,7 +210,7 @@ fn damaged_decisions_and_snapshots_are_no_panic() {
 #[test]
 fn damaged_versions_leave_numbers_for_later_decisions() {
     let most = 1 << 53;
-    let damaged = Snapshot { version: most, limit: 10, cut_version: most, members: [].into() };
+    let damaged = Snapshot { version: most, limit: 10, interval_ns: None, cut_version: most, members: [].into() };
     let mut leader = leader(10, Some(damaged));
     let mut member = member(OnLoss::Stop);
     let own = next_report(&mut member, at(0));
@@ -201,6 +221,34 @@ fn damaged_versions_leave_numbers_for_later_decisions() {
     let later = decide(&mut leader, at(100), &[own]).decision;
     assert_eq!(later.shares[&MemberId(1)].seen_seq, 2, "its report is not ignored");
     assert!(member.on_decision(at(100), &later));
+}
+
+#[test]
+fn two_leaders_after_each_other_continue_after_a_damaged_version() {
+    let damaged = Snapshot { version: 1 << 53, limit: 10, interval_ns: None, cut_version: 0, members: [].into() };
+    let mut member = member(OnLoss::Stop);
+    let mut snapshot = damaged;
+    for start in [0, 1_000] {
+        let mut leader = leader(10, Some(snapshot.clone()));
+        for beat in 0..3 {
+            let now = at(start + 100 * beat);
+            let own = next_report(&mut member, now);
+            let seq = own.seq;
+            let decided = decide(&mut leader, now, &[own]);
+            assert_eq!(decided.decision.shares[&MemberId(1)].seen_seq, seq, "its report is not ignored");
+            assert!(member.on_decision(now, &decided.decision), "a decision of the leader from {start} ms");
+            snapshot = decided.snapshot;
+        }
+    }
+}
+
+#[test]
+fn a_member_that_read_a_damaged_term_asks_for_the_lead_with_a_small_epoch() {
+    let mut member = member(OnLoss::Stop);
+    member.on_lead(Term { epoch: u64::MAX, nonce: 1 });
+    member.handle_timeout(at(0));
+    let effects: Vec<_> = core::iter::from_fn(|| member.poll_effect()).collect();
+    assert!(matches!(effects.last(), Some(MemberEffect::TakeLead(take)) if take.term.epoch == 1), "{effects:?}");
 }
 
 #[test]
@@ -272,6 +320,61 @@ fn a_member_starts_calls_at_its_pace_and_after_a_pause_the_members_start_one_aft
         first.on_grant(at(start), grant, 1);
         assert_eq!(first.opens_at(at(start)), Some(at(next)));
     }
+}
+
+/// Returns the decision with the pace that `pace_ms` gives for each member.
+fn with_paces(mut decision: Decision, pace_ms: impl Fn(MemberId) -> u64) -> Decision {
+    for (id, given) in &mut decision.shares {
+        given.pace_ns = pace_ms(*id) * 1_000_000;
+    }
+    decision
+}
+
+#[test]
+fn calls_without_a_lease_do_not_move_the_schedule_of_the_pace_into_the_future() {
+    let mut leader = leader(10, None);
+    let mut member = member(OnLoss::Alone);
+    let own = next_report(&mut member, at(1_000));
+    let decided = decide(&mut leader, at(1_000), &[own]).decision;
+    member.on_decision(at(1_000), &with_paces(decided, |_| 60_000));
+    for (grant, start) in (0..20).map(|call| (call, 20_000 + 10 * call)) {
+        assert_eq!(member.opens_at(at(start)), None, "the store is lost");
+        member.on_grant(at(start), grant, 1);
+        member.on_outcome(at(start + 5), &end(grant, Outcome::Success));
+    }
+    let own = next_report(&mut member, at(21_000));
+    let healed = decide(&mut leader, at(21_000), &[own]).decision;
+    member.on_decision(at(21_000), &with_paces(healed, |_| 60_000));
+    assert_eq!(member.opens_at(at(21_000)), Some(at(20_190 + 60_000)), "one interval after the last call");
+}
+
+#[test]
+fn a_member_that_calls_seldom_gets_no_credit_for_the_time_in_which_others_had_the_rate() {
+    const INTERVAL_MS: u64 = 6_000;
+    let mut leader = leader(100, None);
+    let mut members: Vec<_> = (0..10).map(|id| member_of(id, OnLoss::Stop)).collect();
+    let mut started = [0; 10];
+    // The first member always has a call that waits, each other one wants a call in each minute.
+    for beat in 1..6_000 {
+        let now = at(100 * beat);
+        let waits = |id: usize, started: &[u64; 10]| id == 0 || beat > 600 * started[id] + 60 * id as u64;
+        let waiting = (0..10).filter(|id| waits(*id, &started)).count() as u64;
+        let reports: Vec<_> = members.iter_mut().map(|member| next_report(member, now)).collect();
+        let decided = decide(&mut leader, now, &reports).decision;
+        let decided =
+            with_paces(decided, |id| INTERVAL_MS * if waits(id.0 as usize, &started) { waiting } else { 1 << 16 });
+        for (id, member) in members.iter_mut().enumerate() {
+            member.on_decision(now, &decided);
+            if waits(id, &started) && member.room(now) > 0 && member.opens_at(now).is_none() {
+                member.on_grant(now, started[id], 1);
+                member.on_outcome(now, &end(started[id], Outcome::Success));
+                started[id] += 1;
+            }
+        }
+    }
+    let (all, seldom) = (started.iter().sum::<u64>(), started[1]);
+    // One call in an interval, and one more of each member at the begin.
+    assert!((90..=110).contains(&all) && seldom >= 5, "{started:?} in 600 s");
 }
 
 #[test]

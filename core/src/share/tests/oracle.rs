@@ -287,7 +287,8 @@ impl Oracle {
             let is_known = seen.is_some_and(|(_, at, ..)| local - at < self.share.ttl);
             let first = (report.ended as usize - report.ends.len()).max(ended as usize);
             for (outcome, version) in &self.members[&report.member].finished[first..report.ended as usize] {
-                // A call that started without a lease, under version 0, is not compared with the shared limit.
+                // A call that started without a lease, under version 0, is not compared with the shared
+                // limit.
                 let is_refused = *outcome == Outcome::RateLimited && *version > 0;
                 view.may_cut |= is_refused && *version >= view.cut_version.lowest;
                 is_forced |= is_refused && *version >= view.cut_version.highest && is_known;

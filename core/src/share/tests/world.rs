@@ -32,8 +32,8 @@ pub(super) struct WorldConfig {
     pub(super) cap: u32,
     /// How many calls the provider serves at once. It refuses others.
     pub(super) capacity: u32,
-    /// The time between two calls that the provider accepts, with a bucket for [`BURST`] calls. It refuses others,
-    /// with the time until the next one as Retry-After. `None` without a limit of the rate.
+    /// The time between two calls that the provider accepts, with a bucket for [`BURST`] calls. It refuses
+    /// others, with the time until the next one as Retry-After. `None` without a limit of the rate.
     pub(super) interval: Option<Duration>,
     /// The longest time that a call takes, less 5 ms.
     pub(super) longest_call: Duration,

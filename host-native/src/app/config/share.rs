@@ -1,6 +1,7 @@
 //! The table `[share]` of a pipeline or proxy file: the processes with which limits are shared.
 
-use std::ops::Range;
+use std::fmt;
+use std::ops::{Deref, Range};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -99,6 +100,30 @@ impl ShareTable {
     /// Returns the settings with this address.
     pub(crate) fn settings_at(&self, url: &str) -> ShareSettings {
         ShareSettings::new(url, &self.name).with_on_loss(self.on_loss)
+    }
+}
+
+/// The address in `--share`. It may contain a password, so it is not shown.
+#[derive(Clone)]
+pub struct StoreUrl(String);
+
+impl From<&str> for StoreUrl {
+    fn from(url: &str) -> Self {
+        Self(url.to_string())
+    }
+}
+
+impl Deref for StoreUrl {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
     }
 }
 

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use tidegate_core::pipeline::DropReason;
 
+use crate::app::config::share::StoreUrl;
 use crate::app::output::{ExistingOutput, ExportFile};
 use crate::app::provider::cost::Money;
 
@@ -73,7 +74,7 @@ pub struct RunRequest {
     /// The address at which the metrics of the run are served.
     pub metrics: Option<SocketAddr>,
     /// The address of the store over which limits are shared, instead of that in the file.
-    pub share: Option<String>,
+    pub share: Option<StoreUrl>,
     /// The file to export all rows to.
     pub export: Option<ExportFile>,
     /// Whether to print the capacity plan to the standard output before the run.
