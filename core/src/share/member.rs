@@ -402,7 +402,7 @@ impl Member {
     fn set_pace(&mut self, now: Instant, pace: Duration) {
         let (old, from) = (self.pace, now.max(self.paused_until));
         if old.is_zero() {
-            self.due = self.due + pace;
+            self.due += pace;
         } else if self.due > from {
             let left = u128::from((self.due - from).as_nanos()) * u128::from(pace.as_nanos());
             let left = (left / u128::from(old.as_nanos())).min(u128::from(u64::MAX));
