@@ -11,7 +11,7 @@
 //! as long as possible so that a pair at the bound is missed once in a thousand at most.
 //!
 //! Texts that share a long template agree in the same bands, so a text could have all others as candidates. It is
-//! compared with [`MAX_COMPARED`] at most: first those of the band that the fewest other texts agree in. Such a band
+//! compared with 1000 at most: first those of the band that the fewest other texts agree in. Such a band
 //! tells most about a text, and a near-duplicate agrees in it as likely as in any other.
 //!
 //! Sources: Broder, "On the resemblance and containment of documents" (1997), for the signature; Leskovec, Rajaraman
