@@ -368,20 +368,19 @@ impl BatchResults {
 
     /// Counts the tokens.
     fn count(&mut self) {
-        for result in self.by_request.values() {
-            let (is_charged, usage) = match result {
-                Ok(output) => (true, output.usage),
-                Err(error) => error.charged_usage(),
-            };
-            let Some(usage) = usage else {
-                self.unreported += u32::from(is_charged);
-                continue;
-            };
-            self.used = Usage::tokens(
-                self.used.input_tokens.saturating_add(usage.input_tokens),
-                self.used.output_tokens.saturating_add(usage.output_tokens),
-            );
-        }
+        let charged = self.by_request.values().map(|result| match result {
+            Ok(output) => (true, output.usage),
+            Err(error) => error.charged_usage(),
+        });
+        charged.for_each(|(is_charged, usage)| match usage {
+            None => self.unreported += u32::from(is_charged),
+            Some(usage) => {
+                self.used = Usage::tokens(
+                    self.used.input_tokens.saturating_add(usage.input_tokens),
+                    self.used.output_tokens.saturating_add(usage.output_tokens),
+                );
+            }
+        });
     }
 }
 
