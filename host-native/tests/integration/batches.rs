@@ -236,6 +236,21 @@ fn an_expired_batch_keeps_its_answers_and_its_other_requests_are_in_the_next_one
 }
 
 #[test]
+fn the_requests_of_a_batch_that_is_declared_void_are_submitted_again_but_not_those_that_a_later_one_has_answered() {
+    let (store, scratch) = (BatchStore::default(), Scratch::new(8));
+    let mock = Mock::restart("delay_ms=100,expire=1", store.clone(), 0);
+    scratch.run_pipeline(&pipeline(&mock, "", "retries = 20")).assert(0, &[]);
+    std::fs::remove_dir_all(scratch.path("out").join("rows")).unwrap();
+    let journal = scratch.path("out").join("batches.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text + "{\"kind\":\"void\",\"file\":\"file-mock-0\"}").unwrap();
+    let mock = mock.restarted("delay_ms=100", &store);
+    resume(&scratch).assert(0, &["rows out         8"]);
+    // 8, 4, 2, 1, and the 4 that the first one had answered.
+    assert_eq!((mock.batches().created, mock.batches().requests), (5, 19));
+}
+
+#[test]
 fn a_file_that_the_provider_rejects_drops_its_rows_with_the_message_of_the_provider() {
     let (mock, scratch) = (Mock::start("delay_ms=100,fail=1"), Scratch::new(3));
     let ended = scratch.run_pipeline(&pipeline(&mock, "", ""));

@@ -24,7 +24,7 @@
 
 mod steps;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
@@ -131,20 +131,23 @@ impl BatchJobs {
     #[must_use]
     pub fn new(journal: BatchJournal, lines: Vec<BatchLine>) -> Self {
         let mut by_file: HashMap<String, Job> = HashMap::new();
-        let (mut order, mut discarded) = (Vec::new(), HashSet::new());
+        let mut order = Vec::new();
+        // The file of the latest job that may answer each request. A later job replaces an earlier one: it has the
+        // requests that had failed there.
+        let mut latest: HashMap<String, String> = HashMap::new();
         for line in lines {
             match line {
                 BatchLine::Submitted { file, model, at, input_tokens, output_tokens, requests } => {
                     let job = by_file.entry(file.clone()).or_insert_with(|| {
                         let step = Step { file: Some(file.clone()), is_listed: true, ..Step::default() };
-                        order.push(file);
+                        order.push(file.clone());
                         let estimate = Usage::tokens(input_tokens, output_tokens);
                         Job { is_earlier: true, ..Job::new(model, estimate, requests, step) }
                     });
                     let step = job.step.get_mut();
                     (step.submitted_at, step.batch, step.is_charged) = (Some(at), None, true);
                     job.progress.get_mut().is_open = true;
-                    job.requests.iter().for_each(|id| drop(discarded.take(id)));
+                    latest.extend(job.requests.iter().map(|id| (id.clone(), file.clone())));
                 }
                 BatchLine::Created { file, batch } => {
                     if let Some(job) = by_file.get_mut(&file) {
@@ -163,21 +166,24 @@ impl BatchJobs {
                         let step = job.step.get_mut();
                         (step.submitted_at, step.batch, step.is_charged) = (None, None, false);
                         job.progress.get_mut().is_open = false;
-                        // An earlier job that has them had no answers: else they would not have been in this one.
-                        discarded.extend(job.requests.iter().cloned());
+                        // No earlier job may answer them: else they would not be in this one.
+                        latest.retain(|_, latest| *latest != file);
                     }
                 }
-                BatchLine::Discarded { requests } => discarded.extend(requests),
+                BatchLine::Discarded { requests } => requests.iter().for_each(|id| drop(latest.remove(id))),
             }
         }
-        let submitted = |file: &String| {
+        let submitted = order.iter().filter_map(|file| {
             let mut job = by_file.remove(file)?;
-            job.step.get_mut().submitted_at.is_some().then(|| Arc::new(job))
-        };
-        let jobs: Vec<Arc<Job>> = order.iter().filter_map(submitted).collect();
-        // A later job replaces an earlier one: it has the requests that had failed there.
-        let of_job = |job: &Arc<Job>| job.requests.iter().map(|id| (id.clone(), Arc::clone(job))).collect::<Vec<_>>();
-        let by_request = jobs.iter().flat_map(of_job).filter(|(id, _)| !discarded.contains(id)).collect();
+            job.step.get_mut().submitted_at.is_some().then(|| (file, Arc::new(job)))
+        });
+        let jobs: Vec<(&String, Arc<Job>)> = submitted.collect();
+        let mut by_request = HashMap::new();
+        for (file, job) in &jobs {
+            let requests = job.requests.iter().filter(|id| latest.get(*id) == Some(*file));
+            by_request.extend(requests.map(|id| (id.clone(), Arc::clone(job))));
+        }
+        let jobs = jobs.into_iter().map(|(_, job)| job).collect();
         let known = Mutex::new(KnownJobs { by_request, jobs });
         Self { journal: Arc::new(journal), known, stop: watch::Sender::new(false) }
     }
