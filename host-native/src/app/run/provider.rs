@@ -203,8 +203,8 @@ impl Provider {
         self.ledger.lock().reserve(self.cost(estimate))
     }
 
-    /// Releases the reserved cost of a batch, after the cost of its results was charged. `unreported` is the estimate of
-    /// its answers without a token count, which is charged.
+    /// Releases the reserved cost of a batch, after the cost of its results was charged. `unreported` is the estimate
+    /// of its answers without a token count, which is charged.
     pub fn release(&self, estimate: Tokens, unreported: Tokens) {
         self.ledger.lock().settle(self.cost(estimate), self.cost(unreported));
     }

@@ -234,7 +234,7 @@ impl BatchJobs {
         }
     }
 
-    /// Discards the results of these requests, which are errors or have made a cell fail, so that a later run asks again.
+    /// Discards the results of these requests, which are errors or have made a cell fail. A later run asks again.
     pub async fn discard(&self, requests: Vec<String>) {
         // If the line cannot be written, a later run fails the cell again.
         let _ = self.write(BatchLine::Discarded { requests }).await;

@@ -154,8 +154,8 @@ impl BatchJobs {
         }
     }
 
-    /// Sends a file of requests, and waits until a batch can be created of it. Returns its id, or `None` if the run stops
-    /// before.
+    /// Sends a file of requests, and waits until a batch can be created of it. Returns its id, or `None` if the run
+    /// stops before.
     async fn upload(&self, client: &BatchClient, content: Vec<u8>) -> Result<Option<String>, CallError> {
         let UploadedFile { id, mut is_ready } = client.upload(content).await?;
         for _ in 0..MAX_FILE_LOOKS {
