@@ -2,10 +2,13 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
-use serde_json::Value;
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use serde_json::{Value, json};
 use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_native::app::mock::{BatchSettings, BatchStats, BatchStore, MockConfig, MockServer};
 
@@ -74,13 +77,56 @@ const COLUMN: &str = "[[columns]]\nname = \"title\"\nmodel = \"m\"\nprompt = \"A
 
 /// Returns a pipeline over `data.csv` with a column whose requests go to `mock` in batches.
 fn pipeline(mock: &Mock, column: &str, run: &str) -> String {
+    pipeline_at(&mock.base_url, column, run)
+}
+
+fn pipeline_at(base_url: &str, column: &str, run: &str) -> String {
     format!(
         "[seed]\npath = \"data.csv\"\n[run]\nshutdown_rate = \"never\"\n{run}\n\
-         [[models]]\nname = \"m\"\nprovider = \"remote\"\nbase_url = \"{}\"\nmode = \"batch\"\nmax_parallel = 2\n\
+         [[models]]\nname = \"m\"\nprovider = \"remote\"\nbase_url = \"{base_url}\"\nmode = \"batch\"\nmax_parallel = 2\n\
          cooldown = \"20ms\"\nmax_cooldown = \"20ms\"\nprice = {{ input_per_million = 500, output_per_million = 1000 }}\n\
-         {COLUMN}{column}\n",
-        mock.base_url
+         {COLUMN}{column}\n"
     )
+}
+
+/// The names of the requests that a provider has received.
+type Names = Arc<Mutex<Vec<String>>>;
+
+/// Serves a provider with the file `f` of requests and the batch `b` of it. `answer` gives the status and body for the
+/// method and path of a request and the names of all requests, or `None` for the usual one. Returns its base URL, and
+/// the names.
+fn provider(answer: impl Fn(&str, &[String]) -> Option<(u16, String)> + Send + Sync + 'static) -> (String, Names) {
+    let (names, answer) = (Names::default(), Arc::new(answer));
+    let seen = Arc::clone(&names);
+    let router = Router::new().fallback(move |method: Method, uri: Uri, body: String| {
+        let path = format!("{method} {}", uri.path());
+        let mut names = seen.lock().unwrap();
+        if path == "POST /v1/files" {
+            let lines = body.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            names.extend(lines.map(|line| line["custom_id"].as_str().unwrap().to_string()));
+        }
+        let (status, text) = answer(&path, &names).unwrap_or_else(|| match path.as_str() {
+            "POST /v1/files" => (200, json!({ "id": "f" }).to_string()),
+            "POST /v1/batches" => (200, json!({ "id": "b", "status": "validating" }).to_string()),
+            "GET /v1/batches/b" => (200, completed("o").to_string()),
+            "GET /v1/files/o/content" => (200, names.iter().map(|name| answered(name)).collect()),
+            _ => (404, String::new()),
+        });
+        async move { (StatusCode::from_u16(status).unwrap(), text) }
+    });
+    (crate::support::serve(router) + "/v1", names)
+}
+
+/// Returns the batch `b` with answers in `file`.
+fn completed(file: &str) -> Value {
+    json!({ "id": "b", "status": "completed", "request_counts": { "completed": 3 }, "output_file_id": file })
+}
+
+/// Returns a line of results with an answer that reports no tokens.
+fn answered(name: &str) -> String {
+    let body = json!({ "choices": [{ "message": { "content": "a title" } }] });
+    let line = json!({ "custom_id": name, "response": { "status_code": 200, "body": body } });
+    format!("{line}\n")
 }
 
 fn resume(scratch: &Scratch) -> Ended {
@@ -168,12 +214,40 @@ fn a_failed_or_missing_line_is_retried_in_another_batch() {
 }
 
 #[test]
+fn a_row_whose_line_failed_after_the_last_retry_is_asked_for_again_with_retry_dropped() {
+    let (store, scratch) = (BatchStore::default(), Scratch::new(40));
+    let mock = Mock::restart("delay_ms=100,error=0.3,missing=0.2", store.clone(), 0);
+    scratch.run_pipeline(&pipeline(&mock, "", "retries = 0")).assert(6, &[]);
+    let dropped = scratch.dropped("out").len() as u64;
+    let mock = mock.restarted("delay_ms=100", &store);
+    let again = scratch.run(&["run", "pipeline.toml", "--out", "out", "--resume", "--retry-dropped"]);
+    again.assert(0, &[]);
+    assert_eq!(scratch.rows("out").len(), 40);
+    assert_eq!((mock.batches().created, mock.batches().repeated), (2, dropped));
+}
+
+#[test]
 fn an_expired_batch_keeps_its_answers_and_its_other_requests_are_in_the_next_one() {
     let (mock, scratch) = (Mock::start("delay_ms=100,expire=1"), Scratch::new(8));
     let ended = scratch.run_pipeline(&pipeline(&mock, "", "retries = 20"));
     ended.assert(0, &["rows out         8"]);
     // 8, 4, 2, 1.
     assert_eq!((mock.batches().created, mock.batches().requests), (4, 15));
+}
+
+#[test]
+fn the_requests_of_a_batch_that_is_declared_void_are_submitted_again_but_not_those_that_a_later_one_has_answered() {
+    let (store, scratch) = (BatchStore::default(), Scratch::new(8));
+    let mock = Mock::restart("delay_ms=100,expire=1", store.clone(), 0);
+    scratch.run_pipeline(&pipeline(&mock, "", "retries = 20")).assert(0, &[]);
+    std::fs::remove_dir_all(scratch.path("out").join("rows")).unwrap();
+    let journal = scratch.path("out").join("batches.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text + "{\"kind\":\"void\",\"file\":\"file-mock-0\"}").unwrap();
+    let mock = mock.restarted("delay_ms=100", &store);
+    resume(&scratch).assert(0, &["rows out         8"]);
+    // 8, 4, 2, 1, and the 4 that the first one had answered.
+    assert_eq!((mock.batches().created, mock.batches().requests), (5, 19));
 }
 
 #[test]
@@ -243,6 +317,94 @@ fn a_batch_that_was_never_created_is_submitted_again() {
     assert!(std::fs::read_to_string(&journal).unwrap().contains("{\"kind\":\"void\",\"file\":\"file-gone\"}"));
 }
 
+#[test]
+fn rows_of_a_lost_batch_that_are_in_two_batches_by_now_are_all_submitted_again() {
+    let (mock, scratch) = (Mock::start("delay_ms=100"), Scratch::new(10));
+    scratch.run_pipeline(&pipeline(&mock, "batch_size = 5\n", "row_group_size = 10")).assert(0, &[]);
+    let journal = scratch.path("out").join("batches.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let submitted: Vec<Value> = lines.filter(|line| line["kind"] == "submitted").collect();
+    // One batch of a file that the provider does not have.
+    let requests: Vec<Value> = submitted.iter().flat_map(|line| line["requests"].as_array().unwrap().clone()).collect();
+    let mut line = submitted[0].clone();
+    (line["file"], line["at"], line["requests"]) = ("file-gone".into(), 1.into(), requests.into());
+    std::fs::remove_dir_all(scratch.path("out").join("rows")).unwrap();
+    std::fs::write(&journal, format!("{line}\n")).unwrap();
+    resume(&scratch).assert(0, &["rows out        10"]);
+    assert_eq!((mock.batches().created, mock.batches().repeated), (4, 10));
+}
+
+#[test]
+fn a_provider_that_rejects_requests_about_a_batch_stops_the_run_and_drops_no_row() {
+    let scratch = Scratch::new(3);
+    let run = Arc::new(AtomicU32::new(0));
+    let now = Arc::clone(&run);
+    let (base_url, names) = provider(move |path, _| {
+        let rejected = Some((403, json!({ "error": { "message": "not from there" } }).to_string()));
+        match (path, now.load(Ordering::SeqCst)) {
+            ("GET /v1/batches/b", 0) | ("GET /v1/files/o/content", 1) => rejected,
+            _ => None,
+        }
+    });
+    let said = ["the batch b cannot be collected", "not from there", "{\"kind\":\"void\",\"file\":\"f\"}"];
+    scratch.run_pipeline(&pipeline_at(&base_url, "", "")).assert(4, &said);
+    run.store(1, Ordering::SeqCst);
+    resume(&scratch).assert(4, &said);
+    assert!(scratch.dropped("out").is_empty());
+    // An editor may leave out the end of the last line.
+    let journal = scratch.path("out").join("batches.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    assert!(text.contains("created") && !text.contains("discarded"), "{text}");
+    std::fs::write(&journal, text.trim_end()).unwrap();
+    run.store(2, Ordering::SeqCst);
+    resume(&scratch).assert(0, &["rows out         3"]);
+    assert_eq!(names.lock().unwrap().len(), 3, "no request is sent twice");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
+}
+
+#[test]
+fn a_file_that_is_processed_and_results_that_are_named_late_are_waited_for() {
+    let scratch = Scratch::new(3);
+    let (files, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (base_url, names) = provider(move |path, _| {
+        let file = |status: &str| Some((200, json!({ "id": "f", "status": status }).to_string()));
+        match path {
+            "POST /v1/files" => file("pending"),
+            "GET /v1/files/f" if files.fetch_add(1, Ordering::SeqCst) == 0 => file("pending"),
+            "GET /v1/files/f" => file("processed"),
+            "POST /v1/batches" if files.load(Ordering::SeqCst) < 2 => Some((400, String::new())),
+            "GET /v1/batches/b" if looks.fetch_add(1, Ordering::SeqCst) == 0 => Some((200, completed("").to_string())),
+            _ => None,
+        }
+    });
+    scratch.run_pipeline(&pipeline_at(&base_url, "", "")).assert(0, &["rows out         3"]);
+    assert_eq!(names.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn results_are_read_line_by_line_and_an_answer_without_tokens_costs_its_estimate() {
+    let mut scratch = Scratch::new(3);
+    scratch.env("KEY", "s3cret-key");
+    let (base_url, _) = provider(|path, names| {
+        let [first, second, third] = names else { return None };
+        let body = json!({ "error": { "message": "the key s3cret-key is out of funds" } });
+        let failed = json!({ "custom_id": third, "response": { "status_code": 402, "body": body } }).to_string();
+        let other = answered(first).replace("a title", "another");
+        let lines = [answered(first), "cut off\n".to_string(), other, answered("foreign"), answered(second), failed];
+        (path == "GET /v1/files/o/content").then(|| (200, lines.concat()))
+    });
+    let text = pipeline_at(&base_url, "", "retries = 0");
+    scratch.run_pipeline(&text.replace("mode =", "api_key_env = \"KEY\"\nmode =")).assert(6, &["dropped          1"]);
+    assert!(scratch.rows("out").iter().all(|row| row["title"] == "a title"));
+    let detail = scratch.dropped("out")[0]["detail"].as_str().unwrap().to_string();
+    assert!(detail.contains("the key [key] is out of funds"), "{detail}");
+    let totals = scratch.manifest("out")["totals"].clone();
+    assert_eq!(totals["models"]["remote/m"]["not_counted"], 2, "{totals}");
+    assert!(totals["spent"].as_str().unwrap().parse::<f64>().unwrap() > 0.0, "{totals}");
+}
+
 /// Sets the time of a line of the journal.
 fn with_time(line: &str, at: u64) -> String {
     let mut line: Value = serde_json::from_str(line).unwrap();
@@ -260,7 +422,7 @@ fn if_the_provider_does_not_list_its_batches_the_run_stops_with_what_to_do() {
     let submitted = std::fs::read_to_string(&journal).unwrap().lines().next().unwrap().to_string();
     std::fs::write(&journal, submitted + "\n").unwrap();
     // Of this one, every address is 404.
-    let other = crate::support::serve(axum::Router::new());
+    let other = crate::support::serve(Router::new());
     scratch.write("pipeline.toml", &text.replace(&mock.base_url, &format!("{other}/v1")));
     let said = "it is not known whether a batch of the file file-mock-0 was created";
     resume(&scratch).assert(4, &[said, "add {\"kind\":\"created\",\"file\":\"file-mock-0\",", "--resume"]);

@@ -67,7 +67,7 @@ pub struct BatchJournal {
 
 impl OutputDirectory {
     /// Opens the journal of batches, and returns it with its lines. The last line is left out if it was cut off: then
-    /// the step after it was not made.
+    /// the step after it was not made. If only the end of the line is missing, as after an edit, it is added.
     ///
     /// # Errors
     ///
@@ -76,7 +76,11 @@ impl OutputDirectory {
         let path = self.root.join(BATCHES);
         let open = || File::options().create(true).truncate(false).write(true).open(&path);
         let mut file = open().map_err(io_error(&path))?;
-        let text = fs::read(&path).map_err(io_error(&path))?;
+        let mut text = fs::read(&path).map_err(io_error(&path))?;
+        let is_whole = text.split(|byte| *byte == b'\n').next_back().is_some_and(is_line);
+        if is_whole {
+            text.push(b'\n');
+        }
         let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let complete = text.get(..end).unwrap_or_default();
         let mut lines = Vec::new();
@@ -90,10 +94,17 @@ impl OutputDirectory {
             };
             lines.push(serde_json::from_slice(line).map_err(unreadable)?);
         }
-        let ready = file.set_len(end as u64).and_then(|()| file.seek(SeekFrom::End(0))).and_then(|_| file.sync_all());
+        let kept = end - usize::from(is_whole);
+        let ready = file.set_len(kept as u64).and_then(|()| file.seek(SeekFrom::End(0)));
+        let ready = ready.and_then(|_| if is_whole { file.write_all(b"\n") } else { Ok(()) });
+        let ready = ready.and_then(|()| file.sync_all());
         ready.and_then(|()| sync_directory(&self.root)).map_err(io_error(&path))?;
         Ok((BatchJournal { path, file: Mutex::new(file) }, lines))
     }
+}
+
+fn is_line(text: &[u8]) -> bool {
+    serde_json::from_slice::<BatchLine>(text).is_ok()
 }
 
 impl BatchJournal {

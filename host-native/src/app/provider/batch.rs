@@ -3,9 +3,11 @@
 //!
 //! ```text
 //! POST /files           the requests, a line of JSON each        -> the id of the file
+//! GET  /files/{id}      only if the file was pending             -> ask again until it is ready
 //! POST /batches         that id                                  -> the id of the batch
 //! GET  /batches/{id}    validating, in_progress, finalizing      -> ask again later
 //!                       completed, expired, cancelled            -> the ids of the files of results
+//!                       completed, without the id of the answers -> ask again
 //!                       failed                                   -> the errors of the whole file
 //! GET  /files/{id}/content    a line of JSON for each request that was answered, in any order
 //! GET  /batches         all batches, the newest first
@@ -14,7 +16,8 @@
 //! Answers are in one file and errors in another. Either is missing if it would be empty, and a request may be in
 //! neither of them.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
@@ -66,6 +69,27 @@ pub struct BatchClient {
     chat: ChatClient,
     files: HttpClient,
     batches: HttpClient,
+    timeout: Duration,
+}
+
+/// A file of requests at the provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadedFile {
+    /// Its id.
+    pub id: String,
+    /// Whether a batch can be created of it. Some providers process it first.
+    pub is_ready: bool,
+}
+
+/// The results of a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchResults {
+    /// Those of its requests, by their names.
+    pub by_request: HashMap<String, ChatResult>,
+    /// The tokens of all of them.
+    pub used: Usage,
+    /// The answers without a token count.
+    pub unreported: u32,
 }
 
 /// A request of a batch.
@@ -103,6 +127,8 @@ pub struct BatchState {
 pub enum BatchStatus {
     /// Not at its end. Holds the name that the provider has for it.
     Pending(String),
+    /// It has ended, and has answers, but does not name their file yet.
+    Unfinished,
     /// It has ended, in time.
     Completed,
     /// It has ended, because its time was over.
@@ -121,6 +147,8 @@ pub enum BatchStatus {
 #[derive(Deserialize)]
 struct RawFile {
     id: String,
+    #[serde(default)]
+    status: Value,
 }
 
 /// Fields that are not read the same way everywhere are values.
@@ -172,9 +200,10 @@ impl From<RawBatch> for BatchState {
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_string);
         let count = |key: &str| raw.request_counts[key].as_u64().unwrap_or(0);
         let status = match raw.status.to_ascii_lowercase().as_str() {
+            "completed" if count("completed") > 0 && text(&raw.output_file_id).is_none() => BatchStatus::Unfinished,
             "completed" => BatchStatus::Completed,
             "expired" => BatchStatus::Expired,
-            "cancelled" => BatchStatus::Cancelled,
+            "cancelled" | "canceled" => BatchStatus::Cancelled,
             "failed" => failure(&raw.errors),
             _ => BatchStatus::Pending(excerpt(&raw.status).replace('_', " ")),
         };
@@ -211,6 +240,7 @@ impl BatchClient {
         Ok(Self {
             files: root.below(&["files"]).with_timeout(FILE_TIMEOUT),
             batches: root.below(&["batches"]),
+            timeout: endpoint.timeout,
             chat: ChatClient::new(endpoint)?.with_extras(extras),
         })
     }
@@ -219,6 +249,12 @@ impl BatchClient {
     #[must_use]
     pub fn chat(&self) -> &ChatClient {
         &self.chat
+    }
+
+    /// Returns the maximum duration of a request that sends or receives no file.
+    #[must_use]
+    pub fn timeout(&self) -> std::time::Duration {
+        self.timeout.into()
     }
 
     /// Returns the request of a cell. Its name depends on the column, the row and the body alone, so that the answer
@@ -235,14 +271,17 @@ impl BatchClient {
         BatchRequest { id, line, estimate }
     }
 
-    /// Sends a file of requests, and returns its id.
-    pub async fn upload(&self, requests: Vec<u8>) -> Result<String, CallError> {
+    /// Sends a file of requests.
+    pub async fn upload(&self, requests: Vec<u8>) -> Result<UploadedFile, CallError> {
         let part = Part::bytes(requests).file_name("requests.jsonl").mime_str("application/jsonl");
         let part = part.map_err(|error| CallError::BatchBlocked { detail: error.to_string() })?;
         let form = Form::new().text("purpose", "batch").part("file", part);
-        let read =
-            |body: &[u8]| serde_json::from_slice(body).map_err(|error| unreadable("an uploaded file", &error, body));
-        self.files.post_form(form, read).await.map(|file: RawFile| file.id)
+        self.files.post_form(form, read_file).await
+    }
+
+    /// Returns the state of an uploaded file.
+    pub async fn file(&self, file: &str) -> Result<UploadedFile, CallError> {
+        self.files.below(&[file]).with_timeout(self.timeout).get(&[], MAX_BODY_BYTES, read_file).await
     }
 
     /// Creates the batch of an uploaded file.
@@ -253,16 +292,24 @@ impl BatchClient {
             "completion_window": COMPLETION_WINDOW,
             "metadata": { FILE_KEY: file },
         });
-        self.batches.post(&body, read_batch).await
+        self.batches.post(&body, read_batch).await.map(|state| self.redacted(state))
     }
 
     /// Returns the state of a batch.
     pub async fn state(&self, batch: &str) -> Result<BatchState, CallError> {
-        self.batches.below(&[batch]).get(&[], MAX_BODY_BYTES, read_batch).await
+        self.batches.below(&[batch]).get(&[], MAX_BODY_BYTES, read_batch).await.map(|state| self.redacted(state))
+    }
+
+    /// Removes secrets from the texts of the provider.
+    fn redacted(&self, mut state: BatchState) -> BatchState {
+        if let BatchStatus::Pending(text) | BatchStatus::Failed { why: text, .. } = &mut state.status {
+            *text = self.batches.redact_text(text);
+        }
+        state
     }
 
     /// Looks for the batch of an uploaded file in the list of all batches, back to those that were created before
-    /// `since`, in seconds since the Unix epoch.
+    /// `since`, in seconds since the Unix epoch. A batch that has failed is left out: its file may be in a later one.
     pub async fn find(&self, file: &str, since: u64) -> Result<Option<BatchState>, CallError> {
         let mut after: Option<String> = None;
         loop {
@@ -270,8 +317,11 @@ impl BatchClient {
             let RawList { data, has_more } = self.batches.get(&query, MAX_BODY_BYTES, read_list).await?;
             let page: Vec<BatchState> = data.into_iter().map(BatchState::from).collect();
             let last = page.last().map(|batch| (batch.id.clone(), batch.created_at));
-            if let Some(found) = page.into_iter().find(|batch| batch.input.iter().any(|input| input == file)) {
-                return Ok(Some(found));
+            let is_wanted = |batch: &BatchState| {
+                !matches!(batch.status, BatchStatus::Failed { .. }) && batch.input.iter().any(|input| input == file)
+            };
+            if let Some(found) = page.into_iter().find(is_wanted) {
+                return Ok(Some(self.redacted(found)));
             }
             match last {
                 // A provider that returns the same page again has no further one.
@@ -283,30 +333,67 @@ impl BatchClient {
         }
     }
 
-    /// Returns the results in these files by the name of their request, and the tokens of all of them.
-    pub async fn results(&self, files: &[String]) -> Result<(HashMap<String, ChatResult>, Usage), CallError> {
-        let (mut results, mut used) = (HashMap::new(), Usage::default());
+    /// Returns the results of these requests in these files.
+    pub async fn results(&self, files: &[String], requests: &[String]) -> Result<BatchResults, CallError> {
+        let requests: HashSet<&str> = requests.iter().map(String::as_str).collect();
+        let mut results = BatchResults::default();
         for file in files {
             let content = self.files.below(&[file, "content"]);
-            for (id, result) in content.get(&[], MAX_RESULT_BYTES, read_results).await? {
-                let usage = match &result {
-                    Ok(output) => output.usage,
-                    Err(error) => error.charged_usage().1,
-                };
-                let usage = usage.unwrap_or_default();
-                used = Usage::tokens(
-                    used.input_tokens.saturating_add(usage.input_tokens),
-                    used.output_tokens.saturating_add(usage.output_tokens),
-                );
-                results.insert(id, result);
-            }
+            let lines = content.get(&[], MAX_RESULT_BYTES, read_results).await?;
+            results.add(lines.into_iter().filter(|(id, _)| requests.contains(id.as_str())));
         }
-        Ok((results, used))
+        results.count();
+        let errors = results.by_request.values_mut().filter_map(|result| result.as_mut().err());
+        errors.for_each(|error| *error = self.files.redact(error.clone()));
+        Ok(results)
     }
 
     /// Checks that the server can be reached, accepts the key and has batches.
     pub async fn check(&self) -> Result<(), CallError> {
         self.batches.get(&[("limit", "1")], MAX_BODY_BYTES, |_| Ok(())).await
+    }
+}
+
+impl BatchResults {
+    /// Adds results. Of several for one request, the first answer counts, or else the first error.
+    fn add(&mut self, lines: impl Iterator<Item = (String, ChatResult)>) {
+        for (id, result) in lines {
+            match self.by_request.entry(id) {
+                Entry::Vacant(entry) => drop(entry.insert(result)),
+                Entry::Occupied(mut entry) if entry.get().is_err() && result.is_ok() => drop(entry.insert(result)),
+                Entry::Occupied(_) => {}
+            }
+        }
+    }
+
+    /// Counts the tokens.
+    fn count(&mut self) {
+        let charged = self.by_request.values().map(|result| match result {
+            Ok(output) => (true, output.usage),
+            Err(error) => error.charged_usage(),
+        });
+        charged.for_each(|(is_charged, usage)| match usage {
+            None => self.unreported += u32::from(is_charged),
+            Some(usage) => {
+                self.used = Usage::tokens(
+                    self.used.input_tokens.saturating_add(usage.input_tokens),
+                    self.used.output_tokens.saturating_add(usage.output_tokens),
+                );
+            }
+        });
+    }
+}
+
+fn read_file(body: &[u8]) -> Result<UploadedFile, CallError> {
+    let what = "an uploaded file";
+    let RawFile { id, status } = serde_json::from_slice(body).map_err(|error| unreadable(what, &error, body))?;
+    match status.as_str().unwrap_or_default().to_ascii_lowercase().as_str() {
+        "pending" | "running" | "processing" => Ok(UploadedFile { id, is_ready: false }),
+        "error" => {
+            let detail = "the provider could not process it".to_string();
+            Err(CallError::Unreadable { what, detail, usage: None })
+        }
+        _ => Ok(UploadedFile { id, is_ready: true }),
     }
 }
 
@@ -319,17 +406,25 @@ fn read_list(body: &[u8]) -> Result<RawList, CallError> {
     serde_json::from_slice(body).map_err(|error| unreadable("a list of batches", &error, body))
 }
 
-/// Reads a file of results. Requests that were not made, because the batch had ended before, are left out.
+/// Reads a file of results. Requests that were not made, because the batch had ended before, are left out. So are lines
+/// that cannot be read: their requests have no result. If that is each line, the file is something else.
 pub(crate) fn read_results(body: &[u8]) -> Result<Vec<(String, ChatResult)>, CallError> {
-    let mut results = Vec::new();
+    let (mut results, mut unread, mut is_read) = (Vec::new(), None, false);
     for line in body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-        let raw: RawResult =
-            serde_json::from_slice(line).map_err(|error| unreadable("a file of results", &error, line))?;
-        if !matches!(raw.error["code"].as_str(), Some("batch_expired" | "batch_cancelled")) {
-            results.push((raw.custom_id, read_result(raw.response, &raw.error)));
+        match serde_json::from_slice::<RawResult>(line) {
+            Ok(raw) => {
+                is_read = true;
+                if !matches!(raw.error["code"].as_str(), Some("batch_expired" | "batch_cancelled")) {
+                    results.push((raw.custom_id, read_result(raw.response, &raw.error)));
+                }
+            }
+            Err(error) => unread = unread.or_else(|| Some(unreadable("a file of results", &error, line))),
         }
     }
-    Ok(results)
+    match unread {
+        Some(error) if !is_read => Err(error),
+        _ => Ok(results),
+    }
 }
 
 /// Reads the result of one request.
@@ -340,13 +435,15 @@ fn read_result(response: Option<RawResponse>, error: &Value) -> ChatResult {
     };
     let body = body.to_string().into_bytes();
     let status = StatusCode::from_u16(status_code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    match error_for(status, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH) {
+    let error = error_for(status, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH);
+    match error.map_or_else(|| read_completion(&body, false), Err) {
         // The provider has tried for as long as the batch took. Only a limited number of further tries makes sense.
-        Some(CallError::RateLimited { status, .. }) => {
+        Err(CallError::RateLimited { status, .. }) => {
             Err(CallError::Server { status, detail: "rate limited in a batch".to_string() })
         }
-        Some(error) => Err(error),
-        None => read_completion(&body, false),
+        // Like a rate limit, it would be retried without end.
+        Err(CallError::QuotaExhausted { status, detail }) => Err(CallError::Server { status, detail }),
+        result => result,
     }
 }
 
@@ -368,6 +465,15 @@ mod tests {
         assert_eq!(batch.files, Vec::<String>::new(), "an empty id is no file");
         let bare = state(&json!({ "id": "b", "status": "COMPLETED", "errors": null, "error_file_id": "e" }));
         assert_eq!((bare.status, bare.files), (BatchStatus::Completed, vec!["e".to_string()]));
+        let status = |status: &str, file: &str| {
+            let counts = json!({ "total": 2, "completed": 2 });
+            state(&json!({ "id": "b", "status": status, "output_file_id": file, "request_counts": counts })).status
+        };
+        assert_eq!(
+            (status("completed", ""), status("completed", "o")),
+            (BatchStatus::Unfinished, BatchStatus::Completed)
+        );
+        assert_eq!(status("canceled", ""), BatchStatus::Cancelled, "another spelling");
     }
 
     #[test]
@@ -397,6 +503,9 @@ mod tests {
             String::new(),
             line("limited", 429, &refused),
             line("invalid", 400, &refused),
+            line("unpaid", 402, &refused),
+            line("spent", 429, &json!({ "error": { "message": "no funds", "code": "insufficient_quota" } })),
+            line("said", 200, &json!({ "error": { "message": "no funds", "code": "insufficient_quota" } })),
             json!({ "custom_id": "none", "error": { "code": "x", "message": "broken" } }).to_string(),
             json!({ "custom_id": "late", "response": null, "error": { "code": "batch_expired" } }).to_string(),
         ];
@@ -405,12 +514,46 @@ mod tests {
         assert!(matches!(results["limited"], Err(CallError::Server { status: 429, .. })), "retries are counted");
         assert!(matches!(results["invalid"], Err(CallError::Rejected { status: 400, .. })));
         assert_eq!(results["none"], Err(CallError::Server { status: 500, detail: "broken".to_string() }));
-        assert_eq!(results.len(), 4, "a request that was not made has no result");
+        assert!(matches!(results["unpaid"], Err(CallError::Server { status: 402, .. })));
+        assert_eq!(results["spent"], Err(CallError::Server { status: 429, detail: "no funds".to_string() }));
+        assert!(matches!(results["said"], Err(CallError::Server { .. })), "{:?}", results["said"]);
+        assert_eq!(results.len(), 7, "a request that was not made has no result");
     }
 
     #[test]
-    fn a_file_that_is_cut_off_is_unreadable() {
-        assert!(matches!(read_results(b"{\"custom_id\":\"a\"}\n{\"custom"), Err(CallError::Unreadable { .. })));
+    fn a_line_that_cannot_be_read_leaves_the_others_and_a_file_of_such_lines_is_unreadable() {
+        let names = read_results(b"{\"custom_id\":\"a\"}\nx\n{\"custom_id\":\"b\"}\n{\"custom").unwrap();
+        assert_eq!(names.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(matches!(read_results(b"<html>\n</html>"), Err(CallError::Unreadable { .. })));
+        let refused = read_results(br#"{"error":{"message":"no","code":"insufficient_quota"}}"#);
+        assert!(matches!(refused, Err(CallError::QuotaExhausted { .. })), "an error of the server: {refused:?}");
+        assert_eq!(read_results(b"\n"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn of_two_results_for_a_request_the_first_answer_counts_and_its_tokens() {
+        let answer = |tokens: Option<u32>| {
+            Ok(CallOutput { value: ChatAnswer::default(), usage: tokens.map(|tokens| Usage::tokens(tokens, 0)) })
+        };
+        let failed = || Err(CallError::Server { status: 500, detail: String::new() });
+        let lines =
+            [("a", failed()), ("a", answer(Some(3))), ("a", answer(Some(5))), ("b", answer(None)), ("b", failed())];
+        let mut results = BatchResults::default();
+        results.add(lines.into_iter().map(|(id, result)| (id.to_string(), result)));
+        results.count();
+        assert_eq!((results.used, results.unreported), (Usage::tokens(3, 0), 1));
+        assert!(results.by_request.len() == 2 && results.by_request.values().all(Result::is_ok));
+    }
+
+    #[test]
+    fn a_file_may_be_used_unless_the_provider_still_processes_it() {
+        let read = |status: &str| read_file(format!("{{\"id\":\"f\"{status}}}").as_bytes()).map(|file| file.is_ready);
+        assert_eq!(
+            (read(""), read(",\"status\":\"uploaded\""), read(",\"status\":\"processed\"")),
+            (Ok(true), Ok(true), Ok(true))
+        );
+        assert_eq!(read(",\"status\":\"pending\""), Ok(false));
+        assert!(matches!(read(",\"status\":\"error\""), Err(CallError::Unreadable { .. })));
     }
 
     #[test]

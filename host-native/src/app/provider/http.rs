@@ -193,8 +193,14 @@ impl HttpClient {
         }
     }
 
-    fn redact(&self, error: CallError) -> CallError {
-        self.secrets.iter().fold(error, |error, key| error.map_detail(|detail| key.redact(detail)))
+    /// Removes the secrets of requests from an error.
+    pub(super) fn redact(&self, error: CallError) -> CallError {
+        error.map_detail(|detail| self.redact_text(detail))
+    }
+
+    /// Removes the secrets of requests from a text of the server.
+    pub(super) fn redact_text(&self, text: &str) -> String {
+        self.secrets.iter().fold(text.to_string(), |text, key| key.redact(&text))
     }
 
     async fn attempt(&self, request: reqwest::RequestBuilder, max_bytes: usize) -> Result<Vec<u8>, CallError> {

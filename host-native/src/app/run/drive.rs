@@ -126,8 +126,8 @@ pub(super) async fn drive(
                 // The request to stop goes first, so that the message is true when it is shown.
                 match signal {
                     StopSignal::Interrupt if monitored.batches.is_some() => {
-                        stop_batches(monitored);
                         handle.drain();
+                        stop_batches(monitored);
                         screen.print_message("interrupted: batches go on at the provider and `--resume` collects them; awaiting other outstanding calls, making no more (interrupt again to stop at once)");
                     }
                     StopSignal::Interrupt => {
@@ -135,8 +135,8 @@ pub(super) async fn drive(
                         screen.print_message("interrupted: finishing the row groups in progress, starting no more (interrupt again to stop at once)");
                     }
                     StopSignal::Terminate => {
-                        stop_batches(monitored);
                         handle.drain();
+                        stop_batches(monitored);
                         work.stop_tools();
                         screen.print_message("terminated: awaiting outstanding calls, making no more (terminate again to stop at once)");
                     }
@@ -158,7 +158,7 @@ pub(super) async fn drive(
     Ok(RunEnd { report, wall: started.elapsed(), figures: RunFigures::default() })
 }
 
-/// Ends all waiting for batches.
+/// Ends all waiting for batches. The run must take no new rows by then: they would find their batches stopped.
 fn stop_batches(monitored: &Monitored<'_>) {
     monitored.batches.iter().for_each(|batches| batches.stop());
 }

@@ -203,9 +203,15 @@ impl Provider {
         self.ledger.lock().reserve(self.cost(estimate))
     }
 
-    /// Releases the reserved cost of a batch, after the cost of its results was charged.
-    pub fn release(&self, estimate: Tokens) {
-        self.ledger.lock().settle(self.cost(estimate), Money::default());
+    /// Releases the reserved cost of a batch, after the cost of its results was charged. `unreported` is the estimate
+    /// of its answers without a token count, which is charged.
+    pub fn release(&self, estimate: Tokens, unreported: Tokens) {
+        self.ledger.lock().settle(self.cost(estimate), self.cost(unreported));
+    }
+
+    /// Counts answers of a batch that have no token count.
+    pub fn count_unreported(&self, answers: u32) {
+        self.tokens.unbilled.fetch_add(u64::from(answers), Ordering::Relaxed);
     }
 
     /// Rejects all further calls of the run, since the output cannot be written. `why` is the error message.

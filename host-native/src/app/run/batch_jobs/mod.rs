@@ -17,11 +17,14 @@
 //! The gate admits a job as one call, which lasts until its results are there. If a step fails, the call fails, and
 //! the gate decides when it is made again. The next attempt goes on with the job where it is.
 //!
-//! The estimated cost of a job is charged from `submitted` on. It is replaced when the results are counted.
+//! The estimated cost of a job is charged from `submitted` on. It is replaced when the results are counted. Answers that
+//! report no tokens keep their share of it.
+//!
+//! Several tasks may have requests in one job. The first of them brings it to its end, which the others find.
 
 mod steps;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
@@ -88,8 +91,12 @@ struct Step {
     is_charged: bool,
     /// Whether the cost of the results was charged.
     is_counted: bool,
-    /// The results that were not taken yet, and why others are missing.
-    results: Option<(HashMap<String, ChatResult>, JobEnd)>,
+    /// The results that were not taken yet.
+    results: HashMap<String, ChatResult>,
+    /// The estimate of the answers without a token count.
+    unreported: Usage,
+    /// The end of the job, for all tasks that have requests in it.
+    end: Option<JobEnd>,
 }
 
 #[derive(Debug, Default)]
@@ -124,20 +131,23 @@ impl BatchJobs {
     #[must_use]
     pub fn new(journal: BatchJournal, lines: Vec<BatchLine>) -> Self {
         let mut by_file: HashMap<String, Job> = HashMap::new();
-        let (mut order, mut discarded) = (Vec::new(), HashSet::new());
+        let mut order = Vec::new();
+        // The file of the latest job that may answer each request. A later job replaces an earlier one: it has the
+        // requests that had failed there.
+        let mut latest: HashMap<String, String> = HashMap::new();
         for line in lines {
             match line {
                 BatchLine::Submitted { file, model, at, input_tokens, output_tokens, requests } => {
                     let job = by_file.entry(file.clone()).or_insert_with(|| {
                         let step = Step { file: Some(file.clone()), is_listed: true, ..Step::default() };
-                        order.push(file);
+                        order.push(file.clone());
                         let estimate = Usage::tokens(input_tokens, output_tokens);
                         Job { is_earlier: true, ..Job::new(model, estimate, requests, step) }
                     });
                     let step = job.step.get_mut();
                     (step.submitted_at, step.batch, step.is_charged) = (Some(at), None, true);
                     job.progress.get_mut().is_open = true;
-                    job.requests.iter().for_each(|id| drop(discarded.take(id)));
+                    latest.extend(job.requests.iter().map(|id| (id.clone(), file.clone())));
                 }
                 BatchLine::Created { file, batch } => {
                     if let Some(job) = by_file.get_mut(&file) {
@@ -156,19 +166,24 @@ impl BatchJobs {
                         let step = job.step.get_mut();
                         (step.submitted_at, step.batch, step.is_charged) = (None, None, false);
                         job.progress.get_mut().is_open = false;
+                        // No earlier job may answer them: else they would not be in this one.
+                        latest.retain(|_, latest| *latest != file);
                     }
                 }
-                BatchLine::Discarded { requests } => discarded.extend(requests),
+                BatchLine::Discarded { requests } => requests.iter().for_each(|id| drop(latest.remove(id))),
             }
         }
-        let submitted = |file: &String| {
+        let submitted = order.iter().filter_map(|file| {
             let mut job = by_file.remove(file)?;
-            job.step.get_mut().submitted_at.is_some().then(|| Arc::new(job))
-        };
-        let jobs: Vec<Arc<Job>> = order.iter().filter_map(submitted).collect();
-        // A later job replaces an earlier one: it has the requests that had failed there.
-        let of_job = |job: &Arc<Job>| job.requests.iter().map(|id| (id.clone(), Arc::clone(job))).collect::<Vec<_>>();
-        let by_request = jobs.iter().flat_map(of_job).filter(|(id, _)| !discarded.contains(id)).collect();
+            job.step.get_mut().submitted_at.is_some().then(|| (file, Arc::new(job)))
+        });
+        let jobs: Vec<(&String, Arc<Job>)> = submitted.collect();
+        let mut by_request = HashMap::new();
+        for (file, job) in &jobs {
+            let requests = job.requests.iter().filter(|id| latest.get(*id) == Some(*file));
+            by_request.extend(requests.map(|id| (id.clone(), Arc::clone(job))));
+        }
+        let jobs = jobs.into_iter().map(|(_, job)| job).collect();
         let known = Mutex::new(KnownJobs { by_request, jobs });
         Self { journal: Arc::new(journal), known, stop: watch::Sender::new(false) }
     }
@@ -219,7 +234,7 @@ impl BatchJobs {
         }
     }
 
-    /// Discards the results of these requests, which have made a cell fail, so that a later run asks again.
+    /// Discards the results of these requests, which are errors or have made a cell fail. A later run asks again.
     pub async fn discard(&self, requests: Vec<String>) {
         // If the line cannot be written, a later run fails the cell again.
         let _ = self.write(BatchLine::Discarded { requests }).await;
@@ -275,8 +290,9 @@ impl BatchJobs {
         let mut step = job.step.lock().await;
         // A job that has ended, or that nobody will submit.
         if (is_ended || step.submitted_at.is_none()) && mem::take(&mut step.is_charged) {
-            provider.release(job.estimate);
+            provider.release(job.estimate, step.unreported);
         }
+        let is_answered = matches!(end, Ok(JobEnd::Answered(_)));
         let missing = match end {
             Ok(JobEnd::Void) => return asked,
             Ok(JobEnd::Answered(missing) | JobEnd::Rejected(missing)) => missing,
@@ -288,14 +304,25 @@ impl BatchJobs {
             }
             Err(error) => error,
         };
+        let (mut replies, mut unanswered) = (Vec::new(), Vec::new());
         for (request, reply) in asked {
-            let result = step.results.as_mut().and_then(|(results, _)| results.remove(&request.id));
+            let result = step.results.remove(&request.id);
             if is_ended {
                 // A further try of the cell is a new request.
                 self.forget(&job, &request.id);
             }
+            if is_answered && !matches!(result, Some(Ok(_))) {
+                unanswered.push(request.id);
+            }
+            replies.push((reply, result.map(BatchReply::Chat).ok_or_else(|| missing.clone())));
+        }
+        if !unanswered.is_empty() {
+            // Before the replies: the line must not follow that of a job with a further try.
+            self.discard(unanswered).await;
+        }
+        for (reply, result) in replies {
             // A member that has gone needs no reply.
-            let _ = reply.send(result.map(BatchReply::Chat).ok_or_else(|| missing.clone()));
+            let _ = reply.send(result);
         }
         Vec::new()
     }
@@ -318,6 +345,13 @@ impl Job {
     fn new(model: String, estimate: Usage, requests: Vec<String>, step: Step) -> Self {
         let (step, progress) = (tokio::sync::Mutex::new(step), Mutex::default());
         Self { model, estimate, requests, is_earlier: false, step, progress }
+    }
+
+    /// Returns the estimate of `count` of its requests.
+    fn estimate_of(&self, count: u32) -> Usage {
+        let requests = (self.requests.len() as u64).max(1);
+        let part = |tokens: u32| u32::try_from(u64::from(tokens) * u64::from(count) / requests).unwrap_or(u32::MAX);
+        Usage::tokens(part(self.estimate.input_tokens), part(self.estimate.output_tokens))
     }
 
     fn publish(&self, state: &BatchState) {

@@ -11,7 +11,7 @@ use tidegate_core::request::response::RejectionReason;
 
 use super::{BatchJobs, Job, JobEnd, Step};
 use crate::app::output::BatchLine;
-use crate::app::provider::batch::{BatchClient, BatchState, BatchStatus};
+use crate::app::provider::batch::{BatchClient, BatchResults, BatchState, BatchStatus, UploadedFile};
 use crate::app::provider::{CallError, CallOutput};
 use crate::app::run::columns::FillError;
 use crate::app::run::provider::Provider;
@@ -31,7 +31,16 @@ const MAX_FAILURES: u32 = 5;
 /// which take minutes to hours.
 const FULL_QUEUE_PAUSE: tidegate_core::time::Duration = tidegate_core::time::Duration::from_secs(60);
 
-/// How long a provider may take to list a batch whose creation was requested.
+/// The most looks at a batch that has ended, and does not name the file of its answers.
+const MAX_UNFINISHED: u32 = 10;
+
+/// The time between two looks at a file of requests that the provider processes.
+const FILE_PAUSE: Duration = Duration::from_secs(2);
+
+/// The most looks at such a file: 10 minutes.
+const MAX_FILE_LOOKS: u32 = 300;
+
+/// How long a provider may take to list a batch, after the request to create it has ended.
 const LISTING_DELAY: Duration = Duration::from_secs(30);
 
 /// The time between two looks at the list.
@@ -47,7 +56,7 @@ impl BatchJobs {
     ) -> Result<CallOutput<JobEnd>, CallError> {
         let mut step = job.step.lock().await;
         let ended = |value, usage| Ok(CallOutput { value, usage: Some(usage) });
-        if let Some((_, end)) = &step.results {
+        if let Some(end) = &step.end {
             return ended(end.clone(), Usage::default());
         }
         let batch = match &step.batch {
@@ -57,10 +66,10 @@ impl BatchJobs {
                 Err(end) => return ended(end, Usage::default()),
             },
         };
-        let Some(state) = self.wait(client, job, &batch).await? else {
+        let file = step.file.clone().unwrap_or_default();
+        let Some(state) = self.wait(client, job, &file, &batch).await? else {
             return ended(JobEnd::Stopped, Usage::default());
         };
-        let file = step.file.clone().unwrap_or_default();
         if let BatchStatus::Failed { is_limit, why } = &state.status {
             self.void(job, &mut step, file).await?;
             if *is_limit {
@@ -68,13 +77,20 @@ impl BatchJobs {
             }
             self.forget_all(job);
             let why = format!("the provider rejected the batch {batch}: {why}");
-            return ended(JobEnd::Rejected(FillError::failed(FailureKind::Request, why)), Usage::default());
+            let end = JobEnd::Rejected(FillError::failed(FailureKind::Request, why));
+            step.end = Some(end.clone());
+            return ended(end, Usage::default());
         }
-        let (results, used) = client.results(&state.files).await?;
-        let used = if step.is_counted { Usage::default() } else { used };
-        if !step.is_counted {
+        let results = client.results(&state.files, &job.requests).await;
+        let BatchResults { by_request, mut used, unreported } =
+            results.map_err(|error| self.blocked(&file, &batch, error))?;
+        if step.is_counted {
+            used = Usage::default();
+        } else {
             self.write(BatchLine::Collected { file }).await?;
             step.is_counted = true;
+            step.unreported = job.estimate_of(unreported);
+            provider.count_unreported(unreported);
         }
         job.progress.lock().is_open = false;
         let end = JobEnd::Answered(match state.status {
@@ -84,7 +100,7 @@ impl BatchJobs {
             BatchStatus::Expired => missing(format!("the batch {batch} expired before this request was made")),
             _ => missing(format!("the results of the batch {batch} do not have this request")),
         });
-        step.results = Some((results, end.clone()));
+        (step.results, step.end) = (by_request, Some(end.clone()));
         ended(end, used)
     }
 
@@ -99,18 +115,23 @@ impl BatchJobs {
         let file = match (&step.file, step.content.clone()) {
             (Some(file), _) => file.clone(),
             (None, content) => {
-                let file = client.upload(content.unwrap_or_default()).await?;
+                let Some(file) = self.upload(client, content.unwrap_or_default()).await? else {
+                    return Ok(Err(JobEnd::Stopped));
+                };
                 step.file = Some(file.clone());
                 file
             }
         };
         if let Some(at) = step.submitted_at {
-            match self.find(client, &file, at).await? {
+            // The request of an earlier run may have ended as late as this.
+            let open = if job.is_earlier { client.timeout() } else { Duration::ZERO };
+            match self.find(client, &file, at, open + LISTING_DELAY).await? {
                 Listed::Found(state) => return self.created(job, step, file, state).await.map(Ok),
                 Listed::Stopped => return Ok(Err(JobEnd::Stopped)),
                 Listed::Missing if job.is_earlier => {
                     self.void(job, step, file).await?;
                     self.forget_all(job);
+                    step.end = Some(JobEnd::Void);
                     return Ok(Err(JobEnd::Void));
                 }
                 Listed::Missing => {}
@@ -124,10 +145,29 @@ impl BatchJobs {
             Err(error) => {
                 if is_rejection(&error) {
                     self.void(job, step, file).await?;
+                } else {
+                    // The provider may create it until now.
+                    step.submitted_at = Some(seconds_now());
                 }
                 Err(error)
             }
         }
+    }
+
+    /// Sends a file of requests, and waits until a batch can be created of it. Returns its id, or `None` if the run
+    /// stops before.
+    async fn upload(&self, client: &BatchClient, content: Vec<u8>) -> Result<Option<String>, CallError> {
+        let UploadedFile { id, mut is_ready } = client.upload(content).await?;
+        for _ in 0..MAX_FILE_LOOKS {
+            if is_ready {
+                return Ok(Some(id));
+            }
+            if self.pause(FILE_PAUSE).await {
+                return Ok(None);
+            }
+            is_ready = client.file(&id).await?.is_ready;
+        }
+        Err(CallError::Timeout)
     }
 
     /// Records that the creation of the batch of `file` is about to be requested, and reserves its cost. Returns
@@ -177,18 +217,20 @@ impl BatchJobs {
 
     /// Records that there is no batch of this file of requests, so that they may be submitted again.
     async fn void(&self, job: &Arc<Job>, step: &mut Step, file: String) -> Result<(), CallError> {
+        self.write(BatchLine::Void { file }).await?;
         (step.submitted_at, step.batch) = (None, None);
         job.progress.lock().is_open = false;
-        self.write(BatchLine::Void { file }).await
+        Ok(())
     }
 
-    /// Looks for the batch of a file in the list of the provider, as long as it may still appear there.
-    async fn find(&self, client: &BatchClient, file: &str, at: u64) -> Result<Listed, CallError> {
+    /// Looks for the batch of a file in the list of the provider, as long as it may still appear there: until `delay`
+    /// after `at`.
+    async fn find(&self, client: &BatchClient, file: &str, at: u64, delay: Duration) -> Result<Listed, CallError> {
         loop {
             // Read before the list: what is created later is not missing in it.
-            let is_late = seconds_now().saturating_sub(at) >= LISTING_DELAY.as_secs();
-            // An hour for a clock that goes wrong.
-            match client.find(file, at.saturating_sub(3_600)).await {
+            let is_late = seconds_now().saturating_sub(at) >= delay.as_secs();
+            // The request may have begun a timeout earlier, and the clock may be an hour wrong.
+            match client.find(file, at.saturating_sub(3_600 + client.timeout().as_secs())).await {
                 Ok(Some(state)) => return Ok(Listed::Found(state)),
                 Ok(None) if is_late => return Ok(Listed::Missing),
                 Ok(None) => {}
@@ -211,15 +253,27 @@ impl BatchJobs {
     }
 
     /// Waits until a batch has ended. Returns `None` if the run stops before.
-    async fn wait(&self, client: &BatchClient, job: &Job, batch: &str) -> Result<Option<BatchState>, CallError> {
-        let (mut pause, mut failures) = (FIRST_PAUSE, 0);
+    async fn wait(
+        &self,
+        client: &BatchClient,
+        job: &Job,
+        file: &str,
+        batch: &str,
+    ) -> Result<Option<BatchState>, CallError> {
+        let (mut pause, mut failures, mut unfinished) = (FIRST_PAUSE, 0, 0);
         loop {
             match client.state(batch).await {
                 Ok(state) => {
                     failures = 0;
                     job.publish(&state);
-                    if !matches!(state.status, BatchStatus::Pending(_)) {
-                        return Ok(Some(state));
+                    match state.status {
+                        BatchStatus::Pending(_) => {}
+                        BatchStatus::Unfinished if unfinished < MAX_UNFINISHED => unfinished += 1,
+                        BatchStatus::Unfinished => {
+                            let why = "it has answers, but names no file of them";
+                            return Err(self.blocked_because(file, batch, why));
+                        }
+                        _ => return Ok(Some(state)),
                     }
                 }
                 Err(
@@ -236,7 +290,7 @@ impl BatchJobs {
                 Err(error) => {
                     failures += 1;
                     if failures >= MAX_FAILURES || !is_temporary(&error) {
-                        return Err(error);
+                        return Err(self.blocked(file, batch, error));
                     }
                 }
             }
@@ -244,6 +298,27 @@ impl BatchJobs {
                 return Ok(None);
             }
             pause = LONGEST_PAUSE.min(pause * 3 / 2);
+        }
+    }
+
+    /// Returns the error of a request about a batch that exists. If the provider rejects it, that is not about the
+    /// requests of the batch, so no row is dropped.
+    fn blocked(&self, file: &str, batch: &str, error: CallError) -> CallError {
+        match error {
+            CallError::ModelNotFound { .. } | CallError::Rejected { .. } => {
+                self.blocked_because(file, batch, &error.to_string())
+            }
+            error => error,
+        }
+    }
+
+    fn blocked_because(&self, file: &str, batch: &str, why: &str) -> CallError {
+        CallError::BatchBlocked {
+            detail: format!(
+                "the batch {batch} cannot be collected: {why}; to submit its requests again, add \
+                 {{\"kind\":\"void\",\"file\":\"{file}\"}} to {}",
+                self.journal.path().display()
+            ),
         }
     }
 
@@ -277,11 +352,12 @@ fn missing(detail: String) -> FillError {
     FillError::of(CallError::NotAnswered { detail })
 }
 
-/// Returns whether an error is certain to mean that no batch was created.
+/// Returns whether an error is certain to mean that no batch was created. A 503 with Retry-After is not: a gateway may
+/// send it after the provider has the request.
 fn is_rejection(error: &CallError) -> bool {
     matches!(
         error,
-        CallError::RateLimited { .. }
+        CallError::RateLimited { status: 429, .. }
             | CallError::KeyRejected { .. }
             | CallError::QuotaExhausted { .. }
             | CallError::ModelNotFound { .. }

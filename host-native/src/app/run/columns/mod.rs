@@ -459,7 +459,9 @@ fn fill_error(failure: CallFailure) -> FillError {
                 CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Refused),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
                 CallError::NotSent { .. } => TaskOutcome::Failed(FailureKind::Template),
-                CallError::Command { .. } | CallError::BatchBlocked { .. } => TaskOutcome::Failed(FailureKind::Other),
+                // The answer may be in the batch.
+                CallError::BatchBlocked { .. } => TaskOutcome::Unavailable,
+                CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
             };
             FillError::Outcome(outcome, error.to_string())
         }
