@@ -253,7 +253,7 @@ impl Coordinator {
             first_version: version + 1,
             cut_version: cut_version.min(version + 1),
             cut_grants: 0,
-            // Without a readable snapshot, nobody knows which shares are leased.
+            // Without a readable snapshot, it is not known which shares are leased.
             no_raise_until: (has_snapshot || lead.is_damaged).then(|| now + config.reclaim_after()),
             ends_early: !lead.is_damaged,
             fast_until: now,

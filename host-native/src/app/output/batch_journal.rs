@@ -1,7 +1,8 @@
 //! `batches.jsonl`: the batches that the runs of a job have submitted.
 //!
 //! A line is synced before the step after it. So whatever happens, each batch that may exist at the provider has a
-//! line `submitted`. Without a later line about the same file of requests, nobody knows whether its batch was created.
+//! line `submitted`. Without a later line about the same file of requests, it is not known whether its
+//! batch was created.
 
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};

@@ -22,6 +22,11 @@ pub(crate) fn ip_address(host: &str) -> Option<IpAddr> {
     plain.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
+/// Returns whether a host is always this machine or in a private network.
+pub(crate) fn is_inside(host: &str) -> bool {
+    is_loopback(host) || ip_address(host).is_some_and(is_private)
+}
+
 /// Returns whether an IP address belongs to this machine or to a network that is not public.
 pub(crate) fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {

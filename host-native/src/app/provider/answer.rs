@@ -145,7 +145,7 @@ pub enum CallError {
         /// The batch, and how it ended.
         detail: String,
     },
-    /// A batch cannot be submitted or collected before somebody has looked after it.
+    /// A batch cannot be submitted or collected until a person has acted, as `detail` says.
     BatchBlocked {
         /// What is the matter, and what to do about it.
         detail: String,

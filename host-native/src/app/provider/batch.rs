@@ -133,7 +133,7 @@ pub enum BatchStatus {
     Completed,
     /// It has ended, because its time was over.
     Expired,
-    /// It has ended, because somebody has cancelled it.
+    /// It has ended, because it was cancelled at the provider.
     Cancelled,
     /// No request was made.
     Failed {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::time::Duration;
 
-use super::address::{ip_address, is_loopback, is_private};
+use super::address::is_inside;
 use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
 use super::http::{HttpClient, HttpEndpoint, RequestExtras};
@@ -126,7 +126,6 @@ fn check_address(url: &Url, base_url: &Url) -> Result<(), &'static str> {
     if url.scheme() != "https" && url.origin() != base_url.origin() {
         return Err("its address is neither one with https nor that of the provider");
     }
-    let is_inside = |host: &str| is_loopback(host) || ip_address(host).is_some_and(is_private);
     if url.host_str() != base_url.host_str() && url.host_str().is_some_and(is_inside) {
         return Err("its address is in a private network, and not that of the provider");
     }

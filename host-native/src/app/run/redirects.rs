@@ -14,7 +14,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{ClientBuilder, Url};
 
-use crate::app::provider::address::{ip_address, is_loopback, is_plain_and_far, is_private};
+use crate::app::provider::address::{is_inside, is_plain_and_far, is_private};
 
 /// The most redirects that are followed.
 const MAX_REDIRECTS: usize = 10;
@@ -85,11 +85,6 @@ impl Origin {
         let public: Vec<SocketAddr> = addresses.into_iter().filter(is_public).collect();
         if public.is_empty() { Err(RedirectError::Private(name)) } else { Ok(public) }
     }
-}
-
-/// Returns whether a host is always this machine or in a private network.
-fn is_inside(host: &str) -> bool {
-    is_loopback(host) || ip_address(host).is_some_and(is_private)
 }
 
 /// Resolves names as the system does.

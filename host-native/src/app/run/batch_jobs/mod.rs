@@ -288,7 +288,7 @@ impl BatchJobs {
         let end = calls.call(column, Usage::default(), || self.advance(client, provider, &job)).await;
         let is_ended = !matches!(end, Ok(JobEnd::TooExpensive | JobEnd::Stopped) | Err(_));
         let mut step = job.step.lock().await;
-        // A job that has ended, or that nobody will submit.
+        // A job that has ended, or that is not submitted.
         if (is_ended || step.submitted_at.is_none()) && mem::take(&mut step.is_charged) {
             provider.release(job.estimate, step.unreported);
         }

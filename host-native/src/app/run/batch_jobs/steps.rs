@@ -367,7 +367,7 @@ fn is_rejection(error: &CallError) -> bool {
 
 /// Returns whether an error may pass by itself.
 fn is_temporary(error: &CallError) -> bool {
-    matches!(error, CallError::Unreadable { .. } | CallError::RateLimited { .. }) || !is_rejection(error)
+    matches!(error, CallError::RateLimited { .. }) || !is_rejection(error)
 }
 
 fn seconds_now() -> u64 {

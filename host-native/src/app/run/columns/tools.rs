@@ -9,8 +9,8 @@
 //!
 //! A *turn* is an answer of the model. Each one waits for a slot of its own, and the commands run while the slot is
 //! free. What the model does wrong becomes the result of the call, so that it can do better: an unknown tool, arguments
-//! that do not fit, a command that fails. If a command cannot be started, the column is retried. The column fails if the last of `max_turns` answers has calls, or if a bound
-//! below is exceeded.
+//! that do not fit, a command that fails. If a command cannot be started, the column is retried. The column fails if
+//! the last of `max_turns` answers has calls, or if a bound below is exceeded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
