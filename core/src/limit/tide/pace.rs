@@ -314,11 +314,11 @@ impl Pace {
         self.alone.on_refused(refusal.in_flight);
         self.reached.on_refused();
         let Some(last) = self.mark else {
-            self.set_mark(refusal);
+            self.set_mark(now, refusal);
             return false;
         };
         if self.check.on_test_refused(refusal.grant) {
-            self.set_mark(refusal);
+            self.set_mark(now, refusal);
             return true;
         }
         let calls = refusal.grant.saturating_sub(last.grant + 1);
@@ -330,10 +330,10 @@ impl Pace {
             }
             return self.interval.is_some();
         }
-        self.refusal_row = RefusalRow { first: now, last: now };
         if self.interval.is_some() && refusal.sent < self.corrected {
             // The call was in flight when the pace was corrected.
             self.mark = Some(*refusal);
+            self.refusal_row = RefusalRow { first: now, last: now };
             return true;
         }
         // The Retry-Afters are compared only if this one may stop the resource.
@@ -349,7 +349,7 @@ impl Pace {
         let is_contradiction = refusal.in_flight <= self.most_accepted().max(1) + u32::from(is_new);
         if self.is_known() && is_settled && self.check.is_concurrency_limit(refusal.in_flight) {
             self.forget();
-            self.set_mark(refusal);
+            self.set_mark(now, refusal);
             return false;
         }
         let is_to_blame = match self.interval {
@@ -374,7 +374,7 @@ impl Pace {
                 false
             }
         };
-        self.set_mark(refusal);
+        self.set_mark(now, refusal);
         is_to_blame
     }
 
@@ -503,8 +503,9 @@ impl Pace {
         self.quickening = QUICKENINGS.0;
     }
 
-    fn set_mark(&mut self, refusal: &Refusal) {
+    fn set_mark(&mut self, now: Instant, refusal: &Refusal) {
         self.mark = Some(*refusal);
+        self.refusal_row = RefusalRow { first: now, last: now };
         // The other calls that were in flight with it have been accepted, answered or not.
         self.most_accepted_before = core::mem::take(&mut self.most_accepted).max(refusal.in_flight.saturating_sub(1));
     }

@@ -141,3 +141,30 @@ fn a_pace_is_kept_where_costs_differ_mildly() {
     let (answered, refused) = bench.serve_bucket(millis(120_000), 2_000_000_000, cost);
     assert!(answered >= 1_190 && refused <= 100, "{answered} answered of 1,200, {refused} refused");
 }
+
+#[test]
+fn the_first_two_refusals_at_an_adopted_pace_wait_no_longer_however_old_the_clock_is() {
+    let wait_at = |start: Instant| {
+        let mut tide = Tide::new(TideConfig::default()).expect("valid settings");
+        tide.set_interval(start, millis(20));
+        let mut now = start;
+        for grant in 0..2 {
+            now = now + millis(100);
+            tide.on_grant(now, grant, 1);
+            now = now + millis(5);
+            let refused = CallReport {
+                outcome: Outcome::RateLimited,
+                grant,
+                admitted_limit: 8,
+                admitted_in_flight: 1,
+                retry_after: None,
+                latency: millis(5),
+                in_flight: 0,
+                is_cooling_down: false,
+            };
+            tide.on_outcome(now, &refused);
+        }
+        tide.opens_at(now).map(|at| at - now)
+    };
+    assert_eq!(wait_at(Instant::from_nanos(500_000_000_000_000)), wait_at(Instant::from_nanos(1_000_000_000)));
+}
