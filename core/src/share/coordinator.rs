@@ -465,7 +465,10 @@ impl Coordinator {
         // leader does not know a cut of another leader, and would cut again.
         let is_hidden = end.version == 0 || end.version < self.cut_version && self.cut_grants == 0;
         self.controller.end(now, &grant.as_reported(number, since), &done, is_hidden);
-        if is_refused && let Some(at) = self.controller.opens_at(now) {
+        if is_refused
+            && !is_hidden
+            && let Some(at) = self.controller.opens_at(now)
+        {
             self.refills_at = at;
         }
         if is_refused && self.controller.limit(now) < before {

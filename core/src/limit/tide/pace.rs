@@ -74,6 +74,8 @@ use crate::time::{Duration, Instant};
 const UNDELAYED: u32 = 64;
 /// A grant is delayed by the pace if it is late by at most one part of the interval in this many.
 const LATE: u64 = 4;
+/// A call that starts more than this many intervals before it is due does not delay the next one.
+const AHEAD: u64 = 8;
 /// Successes after which a pace is quickened. Each failure doubles them, this many times at most.
 const PATIENCE: u32 = 32;
 const DOUBLINGS: u32 = 5;
@@ -234,8 +236,13 @@ impl Pace {
         let is_undelayed = late > Duration::from_nanos(interval / LATE);
         self.undelayed = if is_undelayed { self.undelayed + 1 } else { 0 };
         // A call that is sent a little late keeps to the schedule. The schedule begins at the end of a pause.
-        let from = if is_undelayed || core::mem::take(&mut self.is_first) { self.next.max(now) } else { self.next };
-        self.next = from + Duration::from_nanos(interval);
+        let begins = is_undelayed || core::mem::take(&mut self.is_first);
+        let from = if begins { self.next.max(now) } else { self.next };
+        // Calls that other processes start without regard to the pace, such as those that lost contact, move
+        // the next one only so far into the future.
+        if from <= now + Duration::from_nanos(interval.saturating_mul(AHEAD)) {
+            self.next = from + Duration::from_nanos(interval);
+        }
         if self.undelayed >= UNDELAYED {
             self.forget();
         } else if !is_undelayed && now >= self.feedback_at {

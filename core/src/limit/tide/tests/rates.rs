@@ -168,3 +168,15 @@ fn the_first_two_refusals_at_an_adopted_pace_wait_no_longer_however_old_the_cloc
     };
     assert_eq!(wait_at(Instant::from_nanos(500_000_000_000_000)), wait_at(Instant::from_nanos(1_000_000_000)));
 }
+
+#[test]
+fn a_thousand_calls_that_start_before_they_are_due_delay_the_next_one_by_few_intervals() {
+    let mut tide = Tide::new(TideConfig::default()).expect("valid settings");
+    let now = Instant::from_nanos(1_000_000_000);
+    tide.set_interval(now, millis(20));
+    for grant in 0..1_000 {
+        tide.on_grant(now, grant, 1);
+    }
+    let opens_at = tide.opens_at(now).expect("there is a pace");
+    assert!(opens_at - now <= millis(200), "{}", opens_at - now);
+}
