@@ -11,7 +11,10 @@
 //! ```
 //!
 //! `midway` is halfway from 1 to the tolerance. A limit below the knee loses throughput; a limit a little
-//! above it only adds latency.
+//! above it only adds latency. So a delay of less than 5 ms is always tolerated: the mean is compared with a
+//! baseline of at least 5 ms / (tolerance - 1), and the delay is added to this one. Otherwise the time that a
+//! computer takes to serve other tasks first would count as a queue where calls take a millisecond. 5 ms is
+//! the delay that CoDel accepts in each queue (RFC 8289, section 4.2).
 //!
 //! A batch is a number of calls granted one after another. It is complete when its last call has ended:
 //! counting calls as they end would count the short ones first. Means are compared, not the shortest latency
@@ -26,6 +29,8 @@
 use super::CallReport;
 use crate::time::Duration;
 
+/// The delay in a queue that is always tolerated, in nanoseconds.
+const SHORT_DELAY: f64 = 5_000_000.0;
 /// The smallest batch, and the largest unless the limit is greater.
 const BATCH: (u32, u32) = (16, 64);
 /// Calls in a batch if the standard deviation equals the mean, for a standard error of a twentieth.
@@ -53,7 +58,7 @@ pub(super) enum BatchResult {
     NearKnee,
     /// Calls take longer than is tolerated.
     Queueing {
-        /// The mean, as a multiple of the baseline.
+        /// The mean, as a multiple of the baseline, if that is not short.
         ratio: f64,
         /// Whether the batch before was not queueing.
         is_first: bool,
@@ -178,7 +183,8 @@ impl Queueing {
         }
         self.age += 1;
         let is_first = self.calibrate(purpose, sample);
-        let ratio = sample.mean / self.baseline;
+        let baseline = self.baseline.max(SHORT_DELAY / (tolerance - 1.0));
+        let ratio = (baseline + sample.mean - self.baseline) / baseline;
         if ratio > tolerance && self.differs(sample) {
             return self.cut(purpose, sample, ratio);
         }

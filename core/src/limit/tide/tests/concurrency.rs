@@ -165,6 +165,20 @@ fn where_latency_grows_with_load_the_limit_stays_a_little_above_the_knee() {
 }
 
 #[test]
+fn where_calls_take_milliseconds_a_delay_of_milliseconds_does_not_hold_the_limit_back() {
+    let mut bench = starting_at(10);
+    bench.serve(millis(60_000), &mut |_, out| (millis(1 + out as u64 / 16), None));
+    assert_eq!(bench.limit(), 64);
+}
+
+#[test]
+fn where_calls_take_milliseconds_a_longer_queue_holds_the_limit_back() {
+    let mut bench = starting_at(10);
+    bench.serve(millis(60_000), &mut |_, out| (millis(2 * (out as u64).max(1)), None));
+    assert!((4..=24).contains(&bench.limit()), "{}", bench.limit());
+}
+
+#[test]
 fn a_provider_that_became_slower_does_not_count_as_queueing() {
     let mut bench = starting_at(10);
     bench.serve(millis(60_000), &mut |_, _| (millis(100), None));
