@@ -1,7 +1,7 @@
 //! Drives a run to its end: polls the scheduler, refreshes the display, writes the decision log and handles
 //! signals.
 
-use std::pin::pin;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
@@ -9,7 +9,7 @@ use tidegate_core::driver::{self, Progress, RunHandle};
 use tidegate_core::observe::RunFigures;
 use tidegate_core::pipeline::{Pipeline, TaskCounts};
 use tidegate_core::replay::merge;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::app::error::Error;
 use crate::app::interrupt::{SignalListener, StopSignal};
@@ -75,15 +75,20 @@ pub(super) async fn drive(
 ) -> Result<RunEnd, Error> {
     let Monitored { work, models, output, .. } = monitored;
     let mut interrupts = SignalListener::listen().map_err(|error| Error::Internal(error.to_string()))?;
-    let mut run = pin!(run);
     let handle = run.handle();
+    // As a task, the run is polled on the threads on which its calls end. They need not wake this thread for each.
+    let mut task = JoinSet::new();
+    task.spawn(run);
     let mut refresh = tokio::time::interval(REFRESH);
     let started = std::time::Instant::now();
     let (mut interrupted, mut is_reported, mut has_enough) = (false, false, false);
     let mut usage_write = None;
     let report = loop {
         tokio::select! {
-            report = &mut run => break Some(report),
+            Some(ended) = task.join_next() => match ended {
+                Ok(report) => break Some(report),
+                Err(error) => resume_unwind(error.into_panic()),
+            },
             _ = refresh.tick() => {
                 work.take_warnings().iter().for_each(|warning| screen.print_message(warning));
                 let view = view(&handle.progress(), started.elapsed(), monitored);
@@ -120,6 +125,7 @@ pub(super) async fn drive(
             }
             signal = interrupts.next() => {
                 if interrupted {
+                    task.shutdown().await;
                     break None;
                 }
                 interrupted = true;
