@@ -14,7 +14,7 @@
 //! above it only adds latency. So a delay of less than 5 ms is always tolerated: the mean is compared with a
 //! baseline of at least 5 ms / (tolerance - 1), and the delay is added to this one. Otherwise the time that a
 //! computer takes to serve other tasks first would count as a queue where calls take a millisecond. 5 ms is
-//! the delay that CoDel accepts in each queue (RFC 8289, section 4.2).
+//! the delay that `CoDel` accepts in each queue (RFC 8289, section 4.2).
 //!
 //! A batch is a number of calls granted one after another. It is complete when its last call has ended:
 //! counting calls as they end would count the short ones first. Means are compared, not the shortest latency
