@@ -4,7 +4,7 @@ import { Figure, make, section, shownOf, StackedBar, Text, explainButton } from 
 import { SamplePanel } from "./panel.ts";
 import type { Sample } from "./panel.ts";
 import type { On } from "./view.ts";
-import type { About, IdleSplit as IdleShares, Layout } from "../pkg/tidegate_playground.js";
+import type { IdleSplit as IdleShares, Layout, PlaygroundAbout as About } from "../pkg/tidegate_playground.js";
 
 /** Resources that are shown at most, the first ones. */
 const MOST = 16;
