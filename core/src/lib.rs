@@ -93,7 +93,7 @@
 //! | `std` | yes | panics of workloads, sinks, wakers and policies are caught; no decision depends on it |
 //! | `serde` | no | `Serialize` and `Deserialize` for configurations, snapshots, events and decision logs |
 //! | `sim` | no | the module `sim`; enables `serde`, because scenarios are files |
-//! | `schemars` | no | `JsonSchema` for the types of scenario files; enables `serde` |
+//! | `schemars` | no | `JsonSchema` for scenarios, and for the samples and reports of their runs; enables `serde` |
 //!
 //! The crate is `no_std` and needs `alloc` and a target with atomic pointers (`target_has_atomic = "ptr"`).
 #![no_std]

@@ -122,11 +122,12 @@ mod schema {
         }
 
         fn json_schema(_: &mut SchemaGenerator) -> Schema {
-            json_schema!({ "type": "number", "minimum": 0, "maximum": 18_446_744_073_709_u64 })
-        }
-
-        fn inline_schema() -> bool {
-            true
+            json_schema!({
+                "description": "Milliseconds, whole or decimal, from 0.",
+                "type": "number",
+                "minimum": 0,
+                "maximum": 18_446_744_073_709_u64,
+            })
         }
     }
 

@@ -16,6 +16,7 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 /// A point in monotonic time: nanoseconds since the clock's origin. Covers 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct Instant(u64);
 

@@ -15,7 +15,7 @@ use tidegate_core::time::{Clock, Instant};
 use tidegate_local_lock::LocalLock;
 use wasm_bindgen::prelude::*;
 
-use crate::gate::tickets::Turns;
+use crate::gate::tickets::Notifying;
 
 /// The longest delay `setTimeout` takes without wrapping to zero.
 const MAX_DELAY_MS: u64 = i32::MAX as u64;
@@ -56,7 +56,7 @@ impl Timer for JsHost {
 
 impl<F: Future<Output = ()> + 'static> Spawn<F> for JsHost {
     fn spawn(&self, future: F) {
-        wasm_bindgen_futures::spawn_local(Turns { future });
+        wasm_bindgen_futures::spawn_local(Notifying { future });
     }
 }
 

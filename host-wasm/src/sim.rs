@@ -7,10 +7,6 @@ use crate::convert::millis;
 use crate::engine::{self, Run};
 use crate::json::{from_js, to_js};
 
-/// The parameter type of `why()` in TypeScript.
-#[wasm_bindgen(typescript_custom_section)]
-const TYPES: &'static str = include_str!("sim.d.ts");
-
 /// Runs a scenario to its end and returns its report. Equal scenarios and seeds give equal reports on every
 /// machine.
 ///

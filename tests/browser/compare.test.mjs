@@ -141,6 +141,23 @@ test("equal bars of the queues mean equal numbers on both sides", () =>
     await page.locator("#compare").screenshot({ path: `${ARTIFACTS}queues-beside-each-other.png` });
   }));
 
+for (const look of ["light", "dark"]) {
+  test(`on a ${look} phone the charts come first, and begin on the first screen`, () =>
+    kit.withPage(
+      async (playground, page) => {
+        await playground.compare("Fixed limit, AIMD", 4_000);
+        await page.evaluate(() => scrollTo(0, 0));
+        await page.screenshot({ path: `${ARTIFACTS}compare-phone-${look}.png` });
+        const tops = await page.evaluate(() =>
+          [".u-over", ".rows", ".outcome", ".choose"].map((part) => document.querySelector(`#compare ${part}`).getBoundingClientRect().top),
+        );
+        assert.deepEqual(tops, tops.toSorted((one, other) => one - other), "chart, rows, table, settings");
+        assert.ok(tops[0] < 844, `the first chart begins at ${tops[0]}`);
+      },
+      { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true, colorScheme: look },
+    ));
+}
+
 test("the table shows what differs, and names what is the same", () =>
   kit.withPage(async (playground, page) => {
     await playground.compare("No ramp, 10 s ramp", 4_000);

@@ -90,6 +90,18 @@ for (const [name, size] of [
     }));
 }
 
+test("while no slot has been idle, one line says so in place of the split", () =>
+  withDashboard({}, async (page) => {
+    const [rows, line] = [page.locator(".idle-row").first(), page.getByText("No slot has been idle so far.")];
+    const sample = await show(page, 4_000);
+    assert.deepEqual([await rows.isVisible(), await line.isVisible()], [true, false]);
+    const busy = sample.idle.map((one) => ({ ...one, busy: 1, starved: 0, frontier: 0, why: [] }));
+    for (const idle of [busy, []]) {
+      await show(page, 4_500, { sample: { ...sample, idle } });
+      assert.deepEqual([await rows.isVisible(), await line.isVisible()], [false, true]);
+    }
+  }));
+
 test("a hurried feed ends with the figures of its last view", () =>
   withDashboard(MOST, async (page) => {
     const layout = await layoutOf(page, MOST);

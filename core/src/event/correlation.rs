@@ -7,6 +7,7 @@
 /// A column of a [`Plan`](crate::pipeline::Plan), identified by its index in definition order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct ColumnId(pub(crate) u32);
 

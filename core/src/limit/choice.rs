@@ -15,15 +15,15 @@ use crate::error::{ConfigError, require};
 #[cfg_attr(feature = "serde", serde(tag = "name", rename_all = "snake_case", deny_unknown_fields))]
 #[non_exhaustive]
 pub enum LimitChoice {
-    /// [`Aimd`](super::Aimd), with the resource's own settings.
+    /// Additive increase, multiplicative decrease, with the resource's own settings: [`Aimd`](super::Aimd).
     #[default]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "no_settings"))]
     Aimd,
-    /// [`Vegas`].
+    /// By latency, which shows how many calls are queued: [`Vegas`].
     Vegas(VegasConfig),
-    /// [`Tide`].
+    /// Learns the capacity from refusals and latency: [`Tide`].
     Tide(TideConfig),
-    /// [`Fixed`].
+    /// A constant limit: [`Fixed`].
     Fixed {
         /// The limit, at least 1.
         limit: u32,

@@ -67,6 +67,7 @@ pub struct CallReport {
 /// The state of a running start-up ramp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RampState {
     /// The limit at the end of the ramp.

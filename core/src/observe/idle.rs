@@ -14,6 +14,7 @@ use crate::time::Instant;
 /// The integrals of one resource, in slot-nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct IdleFigures {
     /// Slots in use, up to the limit and above it.

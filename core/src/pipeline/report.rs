@@ -18,6 +18,7 @@ use crate::time::{Duration, Instant};
 /// Why a run ended.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(tag = "reason", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum StopReason {
@@ -109,6 +110,7 @@ impl fmt::Display for StopReason {
 /// Counts of the tasks of one column. A task counts once for each time a worker ran it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TaskCounts {
     /// Workers that were started.
@@ -142,6 +144,7 @@ impl TaskCounts {
 /// The counts of one column, with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ColumnReport {
     /// The column.
@@ -155,6 +158,7 @@ pub struct ColumnReport {
 /// The number of rows dropped for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct DroppedCount {
     /// The column that failed, or that was missing when a hook left the rows out.
     pub column: ColumnId,
@@ -210,6 +214,7 @@ pub struct Progress {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct RunReport {
     /// Why the run ended.
     pub stop: StopReason,

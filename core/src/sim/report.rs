@@ -22,6 +22,7 @@ const SHOWN: usize = 12;
 
 /// The results of a simulated run.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Report {
     /// The schema version: [`SCHEMA`].
@@ -54,6 +55,7 @@ pub struct Report {
 
 /// The counts of a run, up to its end or up to now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RunProgress {
     /// Why the run ended, or `None` if it has not ended.
@@ -88,6 +90,7 @@ pub struct RunProgress {
 
 /// The counts of a provider's responses.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ProviderAnswers {
     /// The name of the model.

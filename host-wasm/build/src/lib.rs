@@ -1,14 +1,16 @@
 //! Compiles `tidegate-wasm` and generates its JavaScript bindings.
 //!
 //! No tool has to be installed: the compiler is the cargo that runs this program, and the bindings come from the
-//! library behind `wasm-bindgen`, pinned to the version that the crate was compiled with. Beside those that run scenarios by
-//! name lie the scenarios, as data.
+//! library behind `wasm-bindgen`, pinned to the version that the crate was compiled with. The types of the core's objects are
+//! declared from its Rust types. Beside those that run scenarios by name lie the scenarios, as data.
 //!
 //! The profile `wasm-release` of the workspace compiles all modules for speed, by the stable compiler.
 
 mod scenarios;
+mod types;
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -72,6 +74,7 @@ pub fn build(home: &Path, module: Module) -> Result<PathBuf> {
     let compiled = compile(home, module)?;
     let out = compiled.with_file_name("bindings").join(module.name());
     generate_bindings(&compiled, module, &out).context("generating the JavaScript bindings failed")?;
+    declare_types(module, &out).context("declaring the types of the core failed")?;
     if module.wants_scenarios() {
         scenarios::write(&out)?;
     }
@@ -154,6 +157,14 @@ fn generate_bindings(compiled: &Path, module: Module, out: &Path) -> Result<()> 
         .remove_name_section(true)
         .remove_producers_section(true)
         .generate(out)
+}
+
+/// Puts the types of the core ahead of the generated declarations, which refer to them.
+fn declare_types(module: Module, out: &Path) -> Result<()> {
+    let path = out.join(module.name()).with_extension("d.ts");
+    let generated = fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;
+    let types = types::declarations(module)? + &generated;
+    fs::write(&path, types).with_context(|| format!("could not write {}", path.display()))
 }
 
 #[cfg(test)]

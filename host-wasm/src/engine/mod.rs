@@ -15,16 +15,6 @@ use crate::json::to_js;
 #[cfg(any(feature = "playground", feature = "sim"))]
 pub(crate) use self::run::Run;
 
-#[wasm_bindgen(typescript_custom_section)]
-const SCENARIO: &'static str = include_str!("scenario.d.ts");
-#[wasm_bindgen(typescript_custom_section)]
-const SAMPLE: &'static str = include_str!("sample.d.ts");
-#[wasm_bindgen(typescript_custom_section)]
-const REPORT: &'static str = include_str!("report.d.ts");
-#[cfg(any(feature = "playground", feature = "sim"))]
-#[wasm_bindgen(typescript_custom_section)]
-const WHY: &'static str = include_str!("why.d.ts");
-
 /// Returns a scenario with every field set, missing ones to their defaults. Throws for an object that is not
 /// a scenario.
 #[cfg(any(feature = "playground", feature = "sim"))]

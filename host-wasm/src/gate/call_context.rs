@@ -1,7 +1,7 @@
 //! The yield token for the next permit request, and the retry of the call that ended last.
 //!
-//! `acquire` serves calls of any kind. A pipeline task passes its yield token with `lend`, followed by
-//! `acquire` in the same turn with no other command in between.
+//! `acquire` serves calls of any kind. A pipeline task passes its yield token with `pass_yield_token`,
+//! followed by `acquire` in the same turn with no other command in between.
 
 use std::cell::Cell;
 
@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// Sets the yield token of the next permit request; `None` removes it.
-pub fn lend(token: Option<TaskToken>) {
+pub fn pass_yield_token(token: Option<TaskToken>) {
     YIELD_TOKEN.set(token);
 }
 

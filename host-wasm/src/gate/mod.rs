@@ -8,7 +8,8 @@
 //! call waits; [`DENIED`], if it is denied. Decisions about waiting calls are queued as
 //! [completions](tickets), which [`next_completion`](tickets::next_completion) reads. A command that releases
 //! something returns how many completions there are. For other sources of completions, such as the gate's
-//! timer, the callback of [`on_turn`](tickets::on_turn) is called, which schedules a microtask to read them.
+//! timer, the callback of [`set_notify`](tickets::set_notify) is called, which schedules a microtask to read
+//! them.
 
 pub mod answer;
 pub mod call_context;
@@ -58,7 +59,7 @@ impl RequestGate {
         let health = watches_health.then(|| HealthConfig { seed, ..HealthConfig::default() });
         let default_timeout = span(default_timeout_ms);
         let config = RequestConfig { default_timeout, health, rate_limit_headers, ..RequestConfig::default() };
-        let machine = RequestAdmission::new(config).map_err(|error| settings::refused(&error))?;
+        let machine = RequestAdmission::new(config).map_err(|error| settings::config_error(&error))?;
         Ok(Self { gate: Gate::new(JsHost, machine), listens: RefCell::default() })
     }
 
@@ -82,7 +83,7 @@ impl RequestGate {
             self.gate.with(|machine, now| limits.apply(machine, now, provider, model, Domain::from(domain)))
         });
         tickets::announce();
-        registered.map(|id| id.index() as u32).map_err(|error| settings::refused(&error))
+        registered.map(|id| id.index() as u32).map_err(|error| settings::config_error(&error))
     }
 
     /// Sets how many calls of a provider's model may be in flight at once, over all domains, and keeps what
@@ -91,7 +92,7 @@ impl RequestGate {
     pub fn set_max_parallel(&self, provider: &str, model: &str, max_parallel: u32) -> Result<(), JsValue> {
         let changed = self.gate.with(|machine, now| machine.register(now, provider, model, "default", max_parallel));
         tickets::announce();
-        changed.map(drop).map_err(|error| settings::refused(&error))
+        changed.map(drop).map_err(|error| settings::config_error(&error))
     }
 
     /// Pauses the provider's model of a resource, or resumes it. Returns whether anything changed.
@@ -108,7 +109,7 @@ impl RequestGate {
     /// Sets the weight of the fairness group with this name. Returns its number. Throws as `register` does.
     pub fn group(&self, name: &str, weight: f64) -> Result<u32, JsValue> {
         let made = self.gate.with(|machine, _| machine.group(name, weight));
-        let group = made.map_err(|error| settings::refused(&error))?;
+        let group = made.map_err(|error| settings::config_error(&error))?;
         tickets::announce();
         Ok(group.index() as u32)
     }
@@ -118,7 +119,7 @@ impl RequestGate {
     #[wasm_bindgen(js_name = groupOfTenant)]
     pub fn group_of_tenant(&self, name: &str) -> Result<i32, JsValue> {
         self.gate.with(|machine, _| {
-            let group = machine.group_of_tenant(name).map_err(|error| settings::refused(&error))?;
+            let group = machine.group_of_tenant(name).map_err(|error| settings::config_error(&error))?;
             let number = (group.index() as u32).cast_signed();
             Ok(if machine.is_shared_group(group) { !number } else { number })
         })

@@ -25,7 +25,7 @@ use super::span;
 
 /// Returns the setting and what was expected, on two lines. The TypeScript package creates the error, with
 /// the value and its own name of the setting.
-pub(super) fn refused(error: &ConfigError) -> JsValue {
+pub(super) fn config_error(error: &ConfigError) -> JsValue {
     JsValue::from_str(&[&error.field, "\n", error.expected].concat())
 }
 

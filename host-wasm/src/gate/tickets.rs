@@ -43,7 +43,7 @@ thread_local! {
     static COMPLETIONS: RefCell<VecDeque<u32>> = const { RefCell::new(VecDeque::new()) };
     static DENIAL: Cell<Denial> =
         const { Cell::new(Denial { reason: DenialReason::Unregistered, changes_at: None }) };
-    static ON_TURN: RefCell<Option<Function>> = const { RefCell::new(None) };
+    static NOTIFY: RefCell<Option<Function>> = const { RefCell::new(None) };
     /// Whether the completions were announced: the announced turn reads all that arrive before it.
     static IS_ANNOUNCED: Cell<bool> = const { Cell::new(false) };
     /// The number of gates with event listeners.
@@ -193,9 +193,9 @@ pub fn denial_changes_in_ms() -> f64 {
 
 /// Sets the callback for turns of the module that no command caused, after which there may be completions or
 /// events.
-#[wasm_bindgen(js_name = onTurn)]
-pub fn on_turn(callback: Function) {
-    ON_TURN.set(Some(callback));
+#[wasm_bindgen(js_name = setNotify)]
+pub fn set_notify(callback: Function) {
+    NOTIFY.set(Some(callback));
 }
 
 /// While this exists, a gate has event listeners.
@@ -214,22 +214,22 @@ impl Drop for Listening {
     }
 }
 
-fn turn_ended() {
+fn notify_if_needed() {
     if LISTENING.get() > 0 || count() > 0 {
-        call_back();
+        notify();
     }
 }
 
 /// Announces completions. Called after a command that does not return their number.
 pub(crate) fn announce() {
     if count() > 0 && !IS_ANNOUNCED.replace(true) {
-        call_back();
+        notify();
     }
 }
 
 #[cold]
-fn call_back() {
-    let callback = ON_TURN.with_borrow(Clone::clone);
+fn notify() {
+    let callback = NOTIFY.with_borrow(Clone::clone);
     if let Some(callback) = callback {
         // The callback only schedules a microtask, and does not throw.
         let _ = callback.call0(&JsValue::UNDEFINED);
@@ -237,19 +237,19 @@ fn call_back() {
 }
 
 pin_project! {
-    /// A future whose turns are followed by [`on_turn`].
-    pub(crate) struct Turns<F> {
+    /// A future that notifies after each of its polls, see [`set_notify`].
+    pub(crate) struct Notifying<F> {
         #[pin]
         pub(crate) future: F,
     }
 }
 
-impl<F: Future<Output = ()>> Future for Turns<F> {
+impl<F: Future<Output = ()>> Future for Notifying<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let polled = self.project().future.poll(context);
-        turn_ended();
+        notify_if_needed();
         polled
     }
 }

@@ -6,49 +6,6 @@ use tidegate_core::pipeline as core;
 use tidegate_core::pipeline::{FailureKind, Hook, RetryKind, RowGroupBlock, StopReason};
 use tidegate_core::time::Duration;
 use tsify::Tsify;
-use wasm_bindgen::prelude::*;
-
-/// Names of the core that have no type of their own here, and what an interface cannot extend: a union.
-#[wasm_bindgen(typescript_custom_section)]
-const NAMES: &str = r#"
-/** A failure that may pass. */
-export type RetryKind = "rate_limited" | "timeout" | "server_error" | "connection" | "admission_timeout" | "unreadable_answer";
-
-/** A failure that the same work would meet again. */
-export type FailureKind =
-  | "request"
-  | "authentication"
-  | "not_found"
-  | "malformed_answer"
-  | "template"
-  | "other"
-  | "truncated_answer"
-  | "content_filtered"
-  | "refused";
-
-/** A hook of a row group. */
-export type Hook = "pre_batch" | "post_batch";
-
-/** Why no further row group starts. */
-export type RowGroupBlock =
-  | "no_pending_row_groups"
-  | "max_admitted_rows"
-  | "deferred_tasks"
-  | "queued_tasks"
-  | "no_model_resource"
-  | "model_saturated"
-  | "queued_model_demand"
-  | "queued_work"
-  | "at_cap";
-
-/**
- * Rows that were dropped, by cause. `column` failed, or was still missing when the hook left the rows out.
- */
-export type DroppedCount = { column: string; rows: number } & DropReason;
-
-/** A row that was dropped, counted from 0 within its row group. */
-export type DroppedRow = { row: number; column: string } & DropReason;
-"#;
 
 /// The counts of the tasks of one column. A task counts once for each time a worker had it.
 #[derive(Serialize, Tsify)]
@@ -79,15 +36,9 @@ pub(super) struct TaskCounts {
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub(super) enum DropReason {
     /// A task failed for good.
-    Failed {
-        #[tsify(type = "FailureKind")]
-        kind: FailureKind,
-    },
+    Failed { kind: FailureKind },
     /// A task failed in its first try and in every retry.
-    RetriesExhausted {
-        #[tsify(type = "RetryKind")]
-        kind: RetryKind,
-    },
+    RetriesExhausted { kind: RetryKind },
     /// The worker of a task was lost in its first try and in every retry.
     WorkerLost,
     /// The pre-batch hook left the row out.
@@ -96,7 +47,10 @@ pub(super) enum DropReason {
     Unknown,
 }
 
-#[derive(Serialize)]
+/// Rows that were dropped, by cause. `column` failed, or was still missing when the hook left the rows out.
+// Written out, because an interface cannot extend a union.
+#[derive(Serialize, Tsify)]
+#[tsify(type = "{ column: string; rows: number } & DropReason")]
 pub(super) struct DroppedCount {
     column: String,
     #[serde(flatten)]
@@ -123,7 +77,6 @@ pub(super) enum Stop {
     },
     HookFailed {
         row_group: u32,
-        #[tsify(type = "Hook")]
         hook: Hook,
         why: String,
     },
@@ -197,7 +150,6 @@ pub(super) struct Progress {
     /// The target number of row groups in work.
     row_group_target: u32,
     /// Why the target does not grow, if a control loop chooses it.
-    #[tsify(type = "RowGroupBlock | null")]
     row_group_block: Option<RowGroupBlock>,
     /// The running tasks.
     running: usize,
@@ -214,7 +166,9 @@ pub(super) struct Progress {
     finished: bool,
 }
 
-#[derive(Serialize)]
+/// A row that was dropped, counted from 0 within its row group.
+#[derive(Serialize, Tsify)]
+#[tsify(type = "{ row: number; column: string } & DropReason")]
 pub(super) struct DroppedRow {
     row: u32,
     column: String,

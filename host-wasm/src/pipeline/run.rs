@@ -88,7 +88,7 @@ impl PipelineRun {
     }
 
     /// Reports a bug in a task, which ends the run.
-    pub fn broke(&self, slot: u32, generation: u32, message: &str) {
+    pub fn panicked(&self, slot: u32, generation: u32, message: &str) {
         self.bridge.finish(slot, generation, Err(FatalError(message.into())));
     }
 
@@ -100,8 +100,9 @@ impl PipelineRun {
     }
 
     /// Assigns the gate's next `acquire` to this task.
-    pub fn lend(&self, slot: u32, generation: u32) {
-        call_context::lend(self.bridge.token(slot, generation));
+    #[wasm_bindgen(js_name = passYieldToken)]
+    pub fn pass_yield_token(&self, slot: u32, generation: u32) {
+        call_context::pass_yield_token(self.bridge.token(slot, generation));
     }
 
     /// Cancels the run: stops running tasks, and ends once every lease is released.

@@ -3,21 +3,32 @@
 use serde::Serialize;
 use tidegate_core::observe::{IdleCause, ResourceFigures};
 use tidegate_core::sim::world::World;
+use tsify::Tsify;
 
-/// See `IdleSplit` in `types.d.ts`.
-#[derive(Serialize)]
+/// How the slot-time of one resource was used, from the start to now: shares that sum to 1, or are all 0 at
+/// the start.
+#[derive(Serialize, Tsify)]
 pub(super) struct IdleSplit {
+    /// `submission`, or a model.
     name: String,
+    /// In use.
     busy: f64,
+    /// Idle while a queued task or call required it.
     starved: f64,
+    /// Idle while none did.
     frontier: f64,
-    why: Vec<Part>,
+    /// The idle part by cause, the largest first.
+    why: Vec<IdlePart>,
 }
 
-#[derive(Serialize)]
-struct Part {
+/// A part of the idle time.
+#[derive(Serialize, Tsify)]
+struct IdlePart {
+    /// Its cause.
     cause: IdleCause,
+    /// The cause in words.
     words: &'static str,
+    /// Its share of all slot-time.
     share: f64,
 }
 
@@ -32,7 +43,7 @@ pub(super) fn splits(world: &World) -> Vec<IdleSplit> {
 fn split(name: &str, figures: &ResourceFigures) -> IdleSplit {
     let whole = (figures.busy_slot_ns + figures.idle_slot_ns).max(1) as f64;
     let share = |part: u128| part as f64 / whole;
-    let why = figures.why_idle.iter().map(|idle| Part {
+    let why = figures.why_idle.iter().map(|idle| IdlePart {
         cause: idle.cause,
         words: idle.cause.as_str(),
         share: share(idle.slot_ns),

@@ -23,6 +23,7 @@ mod telemetry;
 use js_sys::Float64Array;
 use serde::{Deserialize, Serialize};
 use tidegate_core::sim::world::{self, Sample, Why, World};
+use tsify::Tsify;
 use wasm_bindgen::prelude::*;
 
 use self::idle::IdleSplit;
@@ -32,10 +33,6 @@ use self::telemetry::{Field, MAX_BUCKETS, ProviderLevel, Telemetry};
 use crate::convert::{instant, millis};
 use crate::engine::{self, Run};
 use crate::json::{from_js, to_js};
-
-/// Types that describe the plain objects which cross the boundary.
-#[wasm_bindgen(typescript_custom_section)]
-const TYPES: &'static str = include_str!("types.d.ts");
 
 /// One run of a scenario.
 #[wasm_bindgen]
@@ -166,7 +163,10 @@ impl Playground {
 
     /// Why something waits: one entry for each binding constraint; empty if nothing waits.
     #[wasm_bindgen(unchecked_return_type = "Why[]")]
-    pub fn why(&self, #[wasm_bindgen(unchecked_param_type = "About")] about: &JsValue) -> Result<JsValue, JsError> {
+    pub fn why(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "PlaygroundAbout")] about: &JsValue,
+    ) -> Result<JsValue, JsError> {
         let about: WhySubject = from_js("what is asked about", about)?;
         to_js(&self.explain(&about))
     }
@@ -249,9 +249,8 @@ impl Playground {
 
     /// The names of the arrays per provider, in order.
     #[wasm_bindgen(js_name = telemetryFields, unchecked_return_type = "TelemetryField[]")]
-    #[must_use]
-    pub fn telemetry_fields() -> Vec<String> {
-        Field::ALL.iter().map(|field| field.name().to_owned()).collect()
+    pub fn telemetry_fields() -> Result<JsValue, JsError> {
+        to_js(&Field::ALL)
     }
 
     /// How many numbers an array for `readLanes()` must hold.
@@ -263,7 +262,7 @@ impl Playground {
 
     /// Copies the activity of the first worker slots since `fromMs` into `target`, and returns the number of
     /// spans: five numbers each, the lane, the start and the end in virtual milliseconds, the column, and the
-    /// kind (a `LaneKind`). Open spans end now. The latest 8192 spans of at most 64 lanes are kept. Throws
+    /// kind: 0 for local work, 1 for waiting for a call, 2 for a call in flight. Open spans end now. The latest 8192 spans of at most 64 lanes are kept. Throws
     /// when `target` is shorter than `lanesLength()`.
     #[wasm_bindgen(js_name = readLanes)]
     pub fn read_lanes(
@@ -279,9 +278,10 @@ impl Playground {
     }
 }
 
-/// The elements that a user can select.
-#[derive(Deserialize)]
+/// The subject of `why()`: an index into an array of `Layout`, or a worker slot that `readLanes()` shows.
+#[derive(Deserialize, Tsify)]
 #[serde(rename_all = "snake_case")]
+#[tsify(rename = "PlaygroundAbout")]
 enum WhySubject {
     Column(usize),
     Group(usize),
@@ -291,11 +291,12 @@ enum WhySubject {
     RowGroups,
 }
 
-/// See `PlaygroundSample` in `types.d.ts`.
-#[derive(Serialize)]
+/// A sample, and how the capacity was used so far.
+#[derive(Serialize, Tsify)]
 struct PlaygroundSample {
     #[serde(flatten)]
     sample: Sample,
+    /// For `submission`, then each model.
     idle: Vec<IdleSplit>,
 }
 

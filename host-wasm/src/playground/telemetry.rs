@@ -12,8 +12,10 @@
 //! Integrals and counts add up when buckets fold, peaks take the larger, and of a level the later value
 //! stands.
 
+use serde::Serialize;
 pub(crate) use tidegate_core::sim::world::ProviderLevel;
 use tidegate_core::time::{Duration, Instant};
+use tsify::Tsify;
 
 /// How many buckets a run is cut into at most. Even, so that pairs fold without a remainder.
 pub(crate) const MAX_BUCKETS: usize = 1024;
@@ -21,8 +23,10 @@ pub(crate) const MAX_BUCKETS: usize = 1024;
 /// The width of the first buckets.
 const FIRST_WIDTH: Duration = Duration::from_millis(1);
 
-/// A measure kept per provider and bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A measure kept per provider and bucket. Its name in JavaScript is that of its array in the telemetry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Tsify)]
+#[serde(rename_all = "camelCase")]
+#[tsify(rename = "TelemetryField")]
 pub(crate) enum Field {
     /// The last limit.
     Limit,
@@ -42,18 +46,6 @@ impl Field {
     /// All fields, in the order in which they are exported.
     pub(crate) const ALL: [Self; 6] =
         [Self::Limit, Self::InFlight, Self::Peak, Self::Capacity, Self::Refused, Self::Cooling];
-
-    /// The name used in JavaScript.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::InFlight => "inFlight",
-            Self::Peak => "peak",
-            Self::Capacity => "capacity",
-            Self::Refused => "refused",
-            Self::Cooling => "cooling",
-        }
-    }
 
     /// Whether buckets hold an integral over time, which reading divides by the bucket's width.
     fn is_integral(self) -> bool {

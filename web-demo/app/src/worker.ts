@@ -7,7 +7,7 @@ import { Exports } from "./share/exports.ts";
 import { files } from "./share/files.ts";
 import { Pictures } from "./pictures.ts";
 import { messageOf } from "./errors.ts";
-import type { About, Intervention, RunFigures } from "./pkg/tidegate_playground.js";
+import type { Intervention, PlaygroundAbout as About, RunFigures } from "./pkg/tidegate_playground.js";
 import type { Listener, Side, Wanted } from "./messages.ts";
 import type { Scenario } from "./pkg/tidegate_playground.js";
 import type { Packed } from "./scenarios.ts";

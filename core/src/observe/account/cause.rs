@@ -6,6 +6,7 @@ use core::fmt;
 /// Why a slot of a resource is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum IdleCause {
@@ -103,6 +104,7 @@ impl fmt::Display for IdleCause {
 /// The part of a resource's idle time that has one cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct CauseShare {
     /// The cause.
     pub cause: IdleCause,

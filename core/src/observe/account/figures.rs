@@ -13,6 +13,7 @@ use crate::time::Duration;
 /// The figures of a run. Equal streams of events give equal figures, byte for byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct RunFigures {
     /// From the start of the run to its end, or to the latest event if it has not ended.
     pub span_ns: u64,
@@ -55,6 +56,7 @@ pub struct RunFigures {
 /// The maxima of each layer of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Maxima {
     /// Row groups in progress.
@@ -74,6 +76,7 @@ pub struct Maxima {
 /// The figures of one resource. Integrals are in slot-nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ResourceFigures {
     /// The name of the resource.
     pub name: String,
@@ -162,6 +165,7 @@ fn square_root(of: f64) -> f64 {
 /// A distribution, read from a [`Histogram`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Distribution {
     /// The number of values.

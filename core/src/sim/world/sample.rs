@@ -18,6 +18,7 @@ use crate::time::Instant;
 /// Reading them costs O(models + columns + groups + resources x demands), independent of the number of
 /// workers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Sample {
     /// The virtual time.
@@ -50,6 +51,7 @@ pub struct Sample {
 
 /// The figures of one provider.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ProviderSample {
     /// The name of the model.
@@ -92,6 +94,7 @@ pub struct ProviderSample {
 
 /// The tasks of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ColumnSample {
     /// Tasks that are ready and without a worker.
@@ -116,6 +119,7 @@ pub struct ColumnSample {
 
 /// One fairness group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GroupSample {
     /// The identity, such as model and column, joined by `/`.
@@ -136,6 +140,7 @@ pub struct GroupSample {
 
 /// One task resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SlotSample {
     /// The name of the resource.
@@ -150,6 +155,7 @@ pub struct SlotSample {
 
 /// The row groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RowGroupsSample {
     /// Row groups in progress.

@@ -13,6 +13,7 @@ use crate::request::ResourceStats;
 
 /// The subject of a question, identified by its index in a [`Sample`](super::Sample).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WhySubject {
@@ -34,6 +35,7 @@ pub enum WhySubject {
 
 /// The reason why something waits, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Why {
     /// What waits or is free.

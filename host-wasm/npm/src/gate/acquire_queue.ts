@@ -52,9 +52,9 @@ export class AcquireQueue {
    */
   acquire(waiter: Waiter, isAgain: boolean): void {
     const { number } = waiter.resource;
-    const { group, timeoutMs, input, output, lendYieldToken } = waiter.request;
+    const { group, timeoutMs, input, output, passYieldToken } = waiter.request;
     const core = this.#core();
-    lendYieldToken?.();
+    passYieldToken?.();
     const answer = isAgain
       ? core.acquireAgain(number, group, timeoutMs, input, output)
       : core.acquire(number, group, timeoutMs, input, output);

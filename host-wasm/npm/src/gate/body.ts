@@ -67,7 +67,7 @@ class ReadAhead {
     this.#idleMs = idleMs;
     void this.#pump();
     // The body can fail while the pump waits.
-    reader.closed.catch((error: unknown) => this.#broke(error));
+    reader.closed.catch((error: unknown) => this.#fail(error));
   }
 
   get isHeld(): boolean {
@@ -87,7 +87,7 @@ class ReadAhead {
       this.#last ??= { isBroken: false };
       this.#end("complete");
     } catch (error) {
-      this.#broke(error);
+      this.#fail(error);
     }
     this.#onPiece?.();
   }
@@ -110,7 +110,7 @@ class ReadAhead {
     });
   }
 
-  #broke(error: unknown): void {
+  #fail(error: unknown): void {
     this.#last ??= { error, isBroken: true };
     this.#end("broken", error);
     this.#onRoom?.();

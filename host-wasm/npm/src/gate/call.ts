@@ -81,7 +81,7 @@ export interface Ending {
 /** @internal Connects a permit request to the pipeline task that makes it. */
 export interface TaskBinding {
   /** Called right before the request: passes the task's yield token to the core. */
-  readonly lendYieldToken: () => void;
+  readonly passYieldToken: () => void;
   /**
    * Called with the end of a call and the error it threw, if any. Calls with this callback are made again
    * after an outage.

@@ -565,7 +565,7 @@ export class RequestGate {
    * the task's yield token.
    */
   #acquire(waiter: Waiter): void {
-    if (waiter.request.lendYieldToken === undefined) return this.#acquireQueue.enqueue(waiter);
+    if (waiter.request.passYieldToken === undefined) return this.#acquireQueue.enqueue(waiter);
     this.#acquireQueue.flush();
     this.#acquireQueue.acquire(waiter, false);
   }
@@ -583,7 +583,7 @@ export class RequestGate {
       timeoutMs: timeoutMs === undefined ? NaN : spanMs("timeoutMs", timeoutMs),
       input,
       output,
-      lendYieldToken: options[taskBinding]?.lendYieldToken,
+      passYieldToken: options[taskBinding]?.passYieldToken,
     };
   }
 
@@ -623,7 +623,7 @@ export class RequestGate {
 
 const NOTHING = [0, 0] as const;
 /** The request of a call without options. */
-const PLAIN: AcquireRequest = { group: -1, timeoutMs: NaN, input: 0, output: 0, lendYieldToken: undefined };
+const PLAIN: AcquireRequest = { group: -1, timeoutMs: NaN, input: 0, output: 0, passYieldToken: undefined };
 
 /** Returns whether a signal is aborted. Throws for a value that is not a signal. */
 function isAborted(signal: AbortSignal): boolean {

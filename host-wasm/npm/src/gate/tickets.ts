@@ -23,7 +23,7 @@ export type GateModule = Pick<
   | "finishCall"
   | "headNames"
   | "nextCompletion"
-  | "onTurn"
+  | "setNotify"
   | "readHead"
   | "readRefusal"
 >;
@@ -49,7 +49,7 @@ export interface AcquireRequest {
   readonly input: number;
   readonly output: number;
   /** Called right before the request: passes the yield token of a pipeline task to the core. */
-  readonly lendYieldToken: (() => void) | undefined;
+  readonly passYieldToken: (() => void) | undefined;
 }
 
 /**
@@ -104,7 +104,7 @@ export class Tickets {
   constructor(module: GateModule) {
     this.module = module;
     // The module calls this for changes that no command caused.
-    module.onTurn(() => this.#scheduleDelivery());
+    module.setNotify(() => this.#scheduleDelivery());
   }
 
   /** Returns the latest denial of the wasm module. */

@@ -25,21 +25,21 @@ export function callTarget(gate: RequestGate, key: Key): CallTarget {
   return { resource: number, name: resource?.name ?? "" };
 }
 
-/** The gate, key and signal of a task's call. `lendYieldToken` is called right before the permit request. */
+/** The gate, key and signal of a task's call. `passYieldToken` is called right before the permit request. */
 export interface TaskCaller {
   readonly gate: RequestGate;
   readonly key: Key;
   readonly signal: Signal;
-  readonly lendYieldToken: () => void;
+  readonly passYieldToken: () => void;
 }
 
 function asTask<Options extends object>(
-  { signal, lendYieldToken }: TaskCaller,
+  { signal, passYieldToken }: TaskCaller,
   options: Options,
   ended?: TaskBinding["ended"],
 ): Options & { readonly signal: Signal } {
   if ("signal" in options) throw new TypeError("a task's call has no setting `signal`: it uses the signal of its task");
-  const binding: TaskBinding = { lendYieldToken, ended };
+  const binding: TaskBinding = { passYieldToken, ended };
   return { ...options, signal, [taskBinding]: binding };
 }
 

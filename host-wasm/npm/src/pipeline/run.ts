@@ -295,7 +295,7 @@ export class PipelineRun {
     if (isFailure(code)) this.#keepMessage(keyOf({ column: task.column, ...dropOf(code) }), message);
     if (code === FATAL) {
       this.#forget(task);
-      this.#core.broke(task.slot, task.generation, message);
+      this.#core.panicked(task.slot, task.generation, message);
     } else {
       this.#finish(task, code, afterMs, status);
     }
@@ -343,7 +343,7 @@ export class PipelineRun {
     if (gate === undefined) throw new Error(`the column \`${task.column}\` calls through a gate, but the pipeline has none: pass one as \`gate\``);
     if (key === undefined) throw new Error(`the column \`${task.column}\` has no \`calls\``);
     // A stopped task has an aborted signal, so its request is rejected before this is called.
-    return { gate, key, signal: task.signal, lendYieldToken: () => this.#core.lend(task.slot, task.generation) };
+    return { gate, key, signal: task.signal, passYieldToken: () => this.#core.passYieldToken(task.slot, task.generation) };
   }
 
   /** Runs a hook or a checkpoint and reports its end. Never rejects. */

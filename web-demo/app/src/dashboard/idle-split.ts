@@ -4,7 +4,7 @@ import { Figure, make, section, shownOf, StackedBar, Text, explainButton } from 
 import { SamplePanel } from "./panel.ts";
 import type { Sample } from "./panel.ts";
 import type { On } from "./view.ts";
-import type { About, IdleSplit as IdleShares, Layout } from "../pkg/tidegate_playground.js";
+import type { IdleSplit as IdleShares, Layout, PlaygroundAbout as About } from "../pkg/tidegate_playground.js";
 
 /** Resources that are shown at most, the first ones. */
 const MOST = 16;
@@ -47,6 +47,8 @@ class Resource {
   }
 }
 
+const wasIdle = ({ starved, frontier }: IdleShares) => starved + frontier > 0;
+
 function causes({ why }: IdleShares) {
   let words = "";
   for (let index = 0; index < why.length && index < CAUSES; index += 1) {
@@ -59,6 +61,8 @@ function causes({ why }: IdleShares) {
 
 export class IdleSplit extends SamplePanel {
   #list = make("div", { class: "idle-list" });
+  /** In place of the list, while there is nothing to split. */
+  #never = make("p", { class: "dashboard-foot" }, "No slot has been idle so far.");
   #resources: Resource[] = [];
   #names: string[] = [];
   #on;
@@ -67,7 +71,7 @@ export class IdleSplit extends SamplePanel {
   constructor(parent: HTMLElement, layout: Layout, on: On) {
     const { element } = section("idle", "Idle time", "Of the slots that each limit allows: busy, starved (free while a task or call waits), or with nothing to do");
     super(element, parent);
-    element.append(this.#list);
+    element.append(this.#list, this.#never);
     this.#on = on;
     this.#layout = layout;
   }
@@ -76,6 +80,9 @@ export class IdleSplit extends SamplePanel {
   drawSample(sample: Sample) {
     // The account names its resources once the run has begun.
     if (Math.min(MOST, sample.idle.length) !== this.#names.length) this.#rebuild(sample.idle);
+    const isSplit = sample.idle.some(wasIdle);
+    this.#list.hidden = !isSplit;
+    this.#never.hidden = isSplit;
     for (let index = 0; index < this.#resources.length; index += 1) {
       const idle = sample.idle[index];
       if (idle) this.#resources[index]?.show(idle);

@@ -1,6 +1,6 @@
 // What the dashboard is made of, given and gives back. The shell makes one `Dashboard` (or single components) per run, calls
 // `show(view)` for each frame, and answers `on`.
-import type { About, Change, Intervention, Layout, TelemetryField } from "../pkg/tidegate_playground.js";
+import type { Change, Intervention, Layout, PlaygroundAbout as About, TelemetryField } from "../pkg/tidegate_playground.js";
 import type { ShownSample } from "../shown.ts";
 
 /** One provider's history: an array per measure, as long as `View.times`. */

@@ -5,7 +5,7 @@ import { messageOf } from "../errors.ts";
 import ExplainPanel from "./ExplainPanel.svelte";
 import type { Past } from "../dashboard/view.ts";
 import type { Side } from "../messages.ts";
-import type { About, Layout, Why } from "../pkg/tidegate_playground.js";
+import type { Layout, PlaygroundAbout as About, Why } from "../pkg/tidegate_playground.js";
 import type { Simulation } from "../simulation.ts";
 
 /** The core is asked anew this often while the run goes on, in real ms: a person has to be able to read the answer. */

@@ -1,7 +1,7 @@
 // What each request of a run does, told from what its worker slots did. A slot holds one request from its first wait to its answer, and
 // then the next one.
 
-/** The kinds of spans: see `LaneKind` of the bindings. */
+/** The kinds of spans: see `readLanes` of the bindings. */
 const WAITING = 1;
 const OUT = 2;
 /** Numbers per span: lane, start, end, column, kind. */
