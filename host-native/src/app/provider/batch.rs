@@ -558,14 +558,7 @@ mod tests {
 
     #[test]
     fn a_request_has_the_same_name_whenever_its_column_row_and_body_are_the_same() {
-        let endpoint = ChatEndpoint {
-            base_url: "http://127.0.0.1/v1".parse().unwrap(),
-            model: "m".to_string(),
-            api_key: None,
-            timeout: Duration::from_secs(1),
-            authorities: None,
-        };
-        let client = BatchClient::new(endpoint, RequestExtras::default()).unwrap();
+        let client = BatchClient::new(ChatEndpoint::local("http://127.0.0.1/v1"), RequestExtras::default()).unwrap();
         let name = |column: &str, row, prompt: &str| {
             let messages = vec![Message::text(Role::User, prompt)];
             let conversation = Conversation { messages, ..Conversation::default() };
