@@ -31,7 +31,7 @@ use super::chat::{ChatClient, ChatEndpoint, Conversation};
 use super::http::{HttpClient, MAX_BODY_BYTES, RequestExtras};
 use crate::app::data::digest::FileDigest;
 
-pub(crate) use results::read_results;
+pub(crate) use results::ResultReader;
 pub use results::{BatchResults, ChatResult};
 
 /// The most requests of a batch.
@@ -304,12 +304,13 @@ impl BatchClient {
 
     /// Returns the results of these requests in these files.
     pub async fn results(&self, files: &[String], requests: &[String]) -> Result<BatchResults, CallError> {
-        let requests: HashSet<&str> = requests.iter().map(String::as_str).collect();
+        let wanted: HashSet<&str> = requests.iter().map(String::as_str).collect();
         let mut results = BatchResults::default();
         for file in files {
+            let mut reader = ResultReader::new(&wanted, &mut results);
             let content = self.files.below(&[file, "content"]);
-            let lines = content.get(&[], MAX_RESULT_BYTES, read_results).await?;
-            results.add(lines.into_iter().filter(|(id, _)| requests.contains(id.as_str())));
+            content.get_pieces(MAX_RESULT_BYTES, |piece| reader.read(piece)).await?;
+            reader.finish().map_err(|error| self.files.redact(error))?;
         }
         results.count();
         let errors = results.by_request.values_mut().filter_map(|result| result.as_mut().err());

@@ -147,6 +147,12 @@ impl HttpClient {
         result.and_then(|body| read(&body)).map_err(|error| self.redact(error))
     }
 
+    /// Makes one GET call, and passes the body of a success to `read` piece by piece, up to `max_bytes` of it.
+    pub(super) async fn get_pieces(&self, max_bytes: usize, read: impl FnMut(&[u8])) -> Result<(), CallError> {
+        let result = self.attempt_pieces(self.http.get(self.url.clone()), max_bytes, read).await;
+        result.map_err(|error| self.redact(error))
+    }
+
     /// Posts a form like [`HttpClient::post`].
     pub(super) async fn post_form<T>(
         &self,
@@ -204,6 +210,17 @@ impl HttpClient {
     }
 
     async fn attempt(&self, request: reqwest::RequestBuilder, max_bytes: usize) -> Result<Vec<u8>, CallError> {
+        let mut body = Vec::new();
+        self.attempt_pieces(request, max_bytes, |piece| body.extend_from_slice(piece)).await?;
+        Ok(body)
+    }
+
+    async fn attempt_pieces(
+        &self,
+        request: reqwest::RequestBuilder,
+        max_bytes: usize,
+        read: impl FnMut(&[u8]),
+    ) -> Result<(), CallError> {
         let request = match self.timeout {
             Some(timeout) => request.timeout(timeout.into()),
             None => request,
@@ -211,22 +228,29 @@ impl HttpClient {
         let response = request.headers(self.headers.clone()).send().await.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
         rate_feedback::record(read_head(status, &headers, SystemTime::now()).corrections);
-        let body =
-            if status.is_success() { read_body(response, max_bytes).await? } else { read_error_body(response).await };
-        answer::error_for(status, &headers, &body, SystemTime::now()).map_or(Ok(body), Err)
+        if status.is_success() {
+            return read_body(response, max_bytes, read).await;
+        }
+        let body = read_error_body(response).await;
+        answer::error_for(status, &headers, &body, SystemTime::now()).map_or(Ok(()), Err)
     }
 }
 
-async fn read_body(mut response: reqwest::Response, max_bytes: usize) -> Result<Vec<u8>, CallError> {
-    let mut body = Vec::new();
+async fn read_body(
+    mut response: reqwest::Response,
+    max_bytes: usize,
+    mut read: impl FnMut(&[u8]),
+) -> Result<(), CallError> {
+    let mut bytes = 0;
     while let Some(chunk) = response.chunk().await.map_err(body_error)? {
-        if body.len() + chunk.len() > max_bytes {
+        bytes += chunk.len();
+        if bytes > max_bytes {
             let detail = format!("it is longer than {max_bytes} bytes");
             return Err(CallError::Unreadable { what: "usable", detail, usage: None });
         }
-        body.extend_from_slice(&chunk);
+        read(&chunk);
     }
-    Ok(body)
+    Ok(())
 }
 
 /// Reads the beginning of the body of an error response. Read errors are ignored: the status and headers are
