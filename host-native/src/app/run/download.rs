@@ -10,10 +10,10 @@
 //! asks the server whether the latest file is still current, with its `ETag` or `Last-Modified`, and
 //! downloads it if it is not. A file of the cache is used only if it has the hash that is its name.
 //!
-//! A file gets its name when it is complete, so a download that breaks off leaves nothing behind. What a killed
-//! process leaves is removed by a later download.
+//! A file gets its name when it is complete, so a download that breaks off leaves nothing behind. What a process leaves
+//! that is interrupted or killed is removed by the next download: no process has it locked any more.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,8 +45,8 @@ const MAX_DURATION: Duration = Duration::from_hours(12);
 /// The beginning of the names of incomplete files.
 const INCOMPLETE: &str = ".incomplete-";
 
-/// The age at which an incomplete file belongs to no download any more: one in progress is written to within
-/// [`PATIENCE`].
+/// The age at which an incomplete file belongs to no download any more, if the file system has no locks: one in
+/// progress is written to within [`PATIENCE`].
 const ABANDONED: Duration = Duration::from_hours(1);
 
 /// The number of bytes after which progress is reported, if the length of the file is unknown.
@@ -244,18 +244,41 @@ fn write_latest(directory: &Path, path: &Path, latest: &Latest) -> io::Result<()
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 
+/// Creates an incomplete file, which is locked until it is closed.
 fn incomplete_file(directory: &Path) -> io::Result<NamedTempFile> {
-    Builder::new().prefix(INCOMPLETE).tempfile_in(directory)
+    loop {
+        let file = Builder::new().prefix(INCOMPLETE).tempfile_in(directory)?;
+        match file.as_file().try_lock() {
+            // Another process has found it before it was locked, and removes it.
+            Err(TryLockError::WouldBlock) => {}
+            Ok(()) if !file.path().exists() => {}
+            // A file system may have no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
+        }
+    }
 }
 
 /// Removes the incomplete files of downloads that no longer run. What cannot be removed stays.
 fn remove_abandoned(directory: &Path) {
-    let is_abandoned = |entry: &fs::DirEntry| {
-        let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|modified| modified.elapsed().ok());
-        entry.file_name().to_string_lossy().starts_with(INCOMPLETE) && age.is_some_and(|age| age > ABANDONED)
+    let is_old = |file: &File| {
+        let modified = file.metadata().and_then(|found| found.modified()).ok();
+        modified.and_then(|modified| modified.elapsed().ok()).is_some_and(|age| age > ABANDONED)
     };
-    let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
-    entries.filter(is_abandoned).for_each(|entry| drop(fs::remove_file(entry.path())));
+    for entry in fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok) {
+        if !entry.file_name().to_string_lossy().starts_with(INCOMPLETE) {
+            continue;
+        }
+        // It is removed while it is locked, so no download begins to use it.
+        let Ok(file) = File::options().write(true).open(entry.path()) else { continue };
+        let is_abandoned = match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(_)) => is_old(&file),
+        };
+        if is_abandoned {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Returns whether the file at `path` can be read and has this SHA-256.
