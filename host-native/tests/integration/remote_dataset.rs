@@ -244,7 +244,7 @@ async fn a_server_is_trusted_with_a_certificate_of_the_configured_authority() {
     };
     let (trusted, untrusted) = tokio::task::block_in_place(|| (run("own.pem"), run("other.pem")));
     trusted.assert(0, &["rows out         1"]);
-    untrusted.assert(3, &["cannot be downloaded: "]);
+    untrusted.assert(3, &["cannot be downloaded: ", "its authority is not trusted here", "`ca_file`"]);
 }
 
 #[test]

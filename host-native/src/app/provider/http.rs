@@ -1,12 +1,14 @@
 //! The HTTP client of all models: one request per call, and the errors that do not depend on the content of
 //! the body.
 
-use std::fmt;
+use std::error::Error;
 use std::time::SystemTime;
+use std::{fmt, io};
 
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::multipart::Form;
 use reqwest::{Certificate, Url};
+use rustls::CertificateError;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate_core::request::response::RejectionReason;
@@ -282,12 +284,32 @@ fn body_error(error: reqwest::Error) -> CallError {
 
 /// Returns the message of the innermost cause. The outer errors only say that a request failed, and may
 /// contain the URL.
-fn root_cause(error: &dyn std::error::Error) -> String {
+pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    cause.to_string()
+    match tls_error(error) {
+        // The signature is wrong if an authority of the same name is trusted.
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
+            format!("{cause}: its authority is not trusted here; the file of a private authority is set as `ca_file`")
+        }
+        _ => cause.to_string(),
+    }
+}
+
+/// Returns the error of TLS among the causes of an error.
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // The source of an I/O error is not the error that it holds, but the source of that.
+        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = held.map(|held| held as &(dyn Error + 'static)).or_else(|| error.source());
+    }
+    None
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use crate::app::config::pipeline::RemoteFile;
 use crate::app::data::digest::{DigestWriter, FileDigest};
 use crate::app::data::{DatasetError, DatasetFormat};
 use crate::app::provider::address::is_loopback;
+use crate::app::provider::http::root_cause;
 use crate::app::run::preflight::format_bytes;
 use crate::app::run::redirects::follow_redirects;
 
@@ -135,7 +136,7 @@ impl Download<'_> {
         }
         let sent = timeout(PATIENCE, client.get(self.0.url.clone()).headers(headers).send()).await;
         match sent {
-            Ok(answer) => answer.map_err(|error| self.error(format!("cannot be downloaded: {}", cause_of(&error)))),
+            Ok(answer) => answer.map_err(|error| self.error(format!("cannot be downloaded: {}", root_cause(&error)))),
             Err(_) => Err(self.error(format!("cannot be downloaded: no answer for {} s", PATIENCE.as_secs()))),
         }
     }
@@ -155,7 +156,7 @@ impl Download<'_> {
             // Without TLS no root certificates are needed, and the machine may not have any.
             builder = builder.tls_certs_only([]);
         }
-        builder.build().map_err(|error| cause_of(&error))
+        builder.build().map_err(|error| root_cause(&error))
     }
 
     /// Writes the body of `response` to `file`.
@@ -186,7 +187,7 @@ impl Download<'_> {
                 Ok(Ok(None)) => break,
                 Ok(Err(error)) => {
                     let of = length.map_or_else(String::new, |length| format!(" of {length}"));
-                    let cause = cause_of(&error);
+                    let cause = root_cause(&error);
                     return Err(
                         self.error(format!("ended after {bytes}{of} bytes: {cause}; the run can be started again"))
                     );
@@ -300,16 +301,6 @@ fn cache_directory() -> Result<PathBuf, String> {
             .join("tidegate"),
     };
     Ok(cache.join("datasets"))
-}
-
-/// Returns the message of the innermost cause. The outer errors only say that a request failed, and may
-/// contain the address.
-fn cause_of(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]
