@@ -5,6 +5,7 @@ use std::error::Error;
 use std::time::SystemTime;
 use std::{fmt, io};
 
+use reqwest::dns::Resolve;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::multipart::Form;
 use reqwest::{Certificate, Url};
@@ -81,6 +82,18 @@ impl fmt::Debug for HttpClient {
 impl HttpClient {
     /// Creates a client with its own connection pool. Fails if TLS cannot be set up.
     pub fn new(endpoint: HttpEndpoint) -> Result<Self, String> {
+        Self::build(endpoint, |builder| builder)
+    }
+
+    /// Creates a client like [`new`](Self::new) that resolves names by `resolver`.
+    pub(super) fn resolving(endpoint: HttpEndpoint, resolver: impl Resolve + 'static) -> Result<Self, String> {
+        Self::build(endpoint, |builder| builder.dns_resolver(resolver))
+    }
+
+    fn build(
+        endpoint: HttpEndpoint,
+        extend: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+    ) -> Result<Self, String> {
         // Fails if the process has a TLS provider already, which is fine as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
@@ -101,7 +114,7 @@ impl HttpClient {
             // Without TLS no root certificates are needed, and the machine may not have any.
             builder = builder.tls_certs_only([]);
         }
-        let http = builder.build().map_err(|error| root_cause(&error.without_url()))?;
+        let http = extend(builder).build().map_err(|error| root_cause(&error.without_url()))?;
         let secrets: Vec<ApiKey> = endpoint.api_key.into_iter().collect();
         let headers = secrets.iter().map(|key| (AUTHORIZATION, key.header())).collect();
         Ok(Self { http, url: endpoint.url, headers, secrets, timeout: None })
