@@ -13,6 +13,7 @@ use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_native::app::mock::{BatchSettings, BatchStats, BatchStore, MockConfig, MockServer};
 
 use crate::support::patience::{PATIENCE, wait_until};
+use crate::support::redis_server::RedisServer;
 use crate::support::{Ended, Scratch};
 
 /// A mock in a thread of its own, which stops when this is dropped.
@@ -381,6 +382,104 @@ fn a_file_that_is_processed_and_results_that_are_named_late_are_waited_for() {
     });
     scratch.run_pipeline(&pipeline_at(&base_url, "", "")).assert(0, &["rows out         3"]);
     assert_eq!(names.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn a_batch_that_the_list_does_not_show_yet_is_looked_for_again_and_not_created_twice() {
+    let scratch = Scratch::new(3);
+    let (created, looks) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (creations, lists) = (Arc::clone(&created), Arc::clone(&looks));
+    let (base_url, names) = provider(move |path, _| match path {
+        // The provider has created the batch, and its answer is lost.
+        "POST /v1/batches" => {
+            created.fetch_add(1, Ordering::SeqCst);
+            Some((502, String::new()))
+        }
+        "GET /v1/batches" => {
+            let mut batch = completed("o");
+            batch["input_file_id"] = "f".into();
+            let batches = if looks.fetch_add(1, Ordering::SeqCst) == 0 { json!([]) } else { json!([batch]) };
+            Some((200, json!({ "data": batches }).to_string()))
+        }
+        _ => None,
+    });
+    scratch.run_pipeline(&pipeline_at(&base_url, "", "")).assert(0, &["rows out         3"]);
+    assert_eq!((creations.load(Ordering::SeqCst), lists.load(Ordering::SeqCst)), (1, 2));
+    assert_eq!(names.lock().unwrap().len(), 3, "no request is sent twice");
+}
+
+/// The batches of a provider, each with its requests and how often its state was asked for.
+#[derive(Default)]
+struct Opened {
+    files: Vec<String>,
+    /// The place of the file of each batch, and the looks at the batch.
+    batches: Vec<(usize, u32)>,
+    /// The most batches that were in progress at the same time.
+    peak: usize,
+}
+
+/// Serves a provider whose batches end at the second look at them. Returns its base URL and its batches.
+fn counting_provider() -> (String, Arc<Mutex<Opened>>) {
+    let opened = Arc::new(Mutex::new(Opened::default()));
+    let state = Arc::clone(&opened);
+    let router = Router::new().fallback(move |method: Method, uri: Uri, body: String| {
+        let mut opened = state.lock().unwrap();
+        let number = |text: &str| text.rsplit(['-', '/']).find_map(|part| part.parse::<usize>().ok()).unwrap();
+        let path = format!("{method} {}", uri.path());
+        let text = match path.as_str() {
+            "POST /v1/files" => {
+                opened.files.push(body);
+                json!({ "id": format!("f-{}", opened.files.len() - 1) }).to_string()
+            }
+            "POST /v1/batches" => {
+                let body: Value = serde_json::from_str(&body).unwrap();
+                opened.batches.push((number(body["input_file_id"].as_str().unwrap()), 0));
+                let open = opened.batches.iter().filter(|(_, looks)| *looks < 2).count();
+                opened.peak = opened.peak.max(open);
+                json!({ "id": format!("b-{}", opened.batches.len() - 1), "status": "validating" }).to_string()
+            }
+            batch if batch.starts_with("GET /v1/batches/") => {
+                let (file, looks) = &mut opened.batches[number(batch)];
+                *looks += 1;
+                let mut state = completed(&format!("f-{file}"));
+                state["status"] = if *looks < 2 { "in_progress" } else { "completed" }.into();
+                state.to_string()
+            }
+            content => {
+                let requests = opened.files[number(content.trim_end_matches("/content"))].lines();
+                let requests = requests.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+                requests.map(|request| answered(request["custom_id"].as_str().unwrap())).collect()
+            }
+        };
+        async move { text }
+    });
+    (crate::support::serve(router) + "/v1", opened)
+}
+
+#[test]
+fn runs_share_the_limit_of_batches_in_progress() {
+    let server = RedisServer::start();
+    let (base_url, opened) = counting_provider();
+    let mut scratch = Scratch::new(12);
+    scratch.env("SHARE_URL", &server.url());
+    let share = "[share]\nurl_env = \"SHARE_URL\"\nname = \"test\"\non_loss = \"stop\"\n";
+    // Each run alone would have two batches in progress.
+    let text = pipeline_at(&base_url, "batch_size = 3\n", "row_group_size = 3") + share;
+    scratch.write("p.toml", &text.replacen("cooldown =", "limit = \"fixed\"\ncooldown =", 1));
+    let start = |out: &str| {
+        let mut command = scratch.command(&["run", "p.toml", "--out", out, "--quiet"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let runs = ["a", "b"].map(|out| (out, start(out)));
+    for (out, run) in runs {
+        let ended = run.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        let rows = scratch.rows(out);
+        assert!(rows.len() == 12 && rows.iter().all(|row| row["title"] == "a title"), "{rows:?}");
+    }
+    let opened = opened.lock().unwrap();
+    assert_eq!((opened.files.len(), opened.batches.len()), (8, 8), "nothing is submitted twice");
+    assert!(opened.peak <= 2, "{} batches were in progress", opened.peak);
 }
 
 #[test]

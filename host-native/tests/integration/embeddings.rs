@@ -112,6 +112,32 @@ fn a_text_that_the_provider_rejects_drops_its_own_row_alone() {
 }
 
 #[test]
+fn if_every_text_is_rejected_each_is_in_one_call_alone_and_few_calls_have_several() {
+    let (server, calls) = embedder(|_| StatusCode::BAD_REQUEST.into_response());
+    let scratch = Scratch::new(64);
+    let text = pipeline(&server, "batch_size = 64", "").replace("row_group_size = 8", "row_group_size = 64");
+    scratch.run_pipeline(&text).assert(4, &["rows out         0"]);
+    let calls = calls.lock();
+    assert_eq!(calls[..6], [64, 32, 16, 8, 4, 2]);
+    assert_eq!((calls[6..].iter().sum::<usize>(), calls.len()), (0, 6 + 64));
+}
+
+#[test]
+fn texts_after_two_rejected_ones_are_in_calls_together_once_one_of_them_is_not_rejected() {
+    let is_rejected =
+        |text: &Value| ["entry 2 ", "entry 3 "].iter().any(|start| text.as_str().unwrap().starts_with(start));
+    let (server, calls) = embedder(move |texts| {
+        if texts.iter().any(is_rejected) { StatusCode::BAD_REQUEST.into_response() } else { answer(&items(texts)) }
+    });
+    let scratch = Scratch::new(16);
+    let text = pipeline(&server, "batch_size = 16", "").replace("row_group_size = 8", "row_group_size = 16");
+    scratch.run_pipeline(&text).assert(6, &["rows out        14"]);
+    assert_eq!(rows_with_their_vectors(&scratch).len(), 14);
+    // After 2 and 3, the call of 4 to 7 is not made, but those of 4, of 5, and of 6 and 7.
+    assert_eq!(*calls.lock(), [16, 8, 4, 2, 2, 0, 0, 0, 0, 2, 8]);
+}
+
+#[test]
 fn an_answer_without_a_vector_for_each_text_is_retried_for_fewer_texts_and_counted_as_a_failure() {
     // A server that only reads the first text.
     let (server, calls) = embedder(|texts| answer(&items(&texts[..1])));

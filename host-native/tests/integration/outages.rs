@@ -1,18 +1,19 @@
 //! Tests of providers that go down, recover or reject calls permanently, over real sockets: every row is made
 //! once, or left for a resumed run.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use crate::support::patience::wait_until;
@@ -156,6 +157,34 @@ fn assert_no_row_lost_when_killed(pause: Duration) {
     let health_calls = made - failed - rows as u64;
     assert!(health_calls <= 3, "each row is made once, and few calls probe the provider: {calls}");
     assert!(failed <= max_failures(16, outage), "{calls}");
+}
+
+#[test]
+fn one_unreadable_answer_in_ten_costs_a_call_each_and_no_row_no_capacity_and_no_outage() {
+    let scratch = Scratch::new(100);
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let calls = Arc::clone(&seen);
+    let answer = move |Json(body): Json<Value>| async move {
+        let prompt = body["messages"][0]["content"].as_str().unwrap_or_default().to_string();
+        let is_first = seen.lock().unwrap().insert(prompt.clone());
+        // The rows 3, 13, 23 and so on.
+        if is_first && prompt.contains("3 of the breakwater log") {
+            return "<html>busy</html>".into_response();
+        }
+        Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
+    };
+    let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
+    scratch.write("pipeline.toml", &remote_pipeline(&server, "", ""));
+    let ended = scratch.run(&["run", "pipeline.toml", "--out", "out", "--events", "events.jsonl"]);
+    ended.assert(0, &["rows out       100", "100 answered", "   10 unreadable answer"]);
+    assert_all_made(&scratch, 100);
+    assert_eq!(calls.lock().unwrap().len(), 100);
+    let events = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let kinds: Vec<String> = events.map(|event| event["event"]["kind"].as_str().unwrap().to_string()).collect();
+    let count = |kind: &str| kinds.iter().filter(|found| *found == kind).count();
+    assert_eq!(count("call_started"), 110, "each of the ten rows is asked for once more");
+    assert_eq!((count("provider_down"), count("limit_decreased")), (0, 0));
 }
 
 #[test]
@@ -311,7 +340,7 @@ where
         async move {
             match bad {
                 Some(bad) => bad.await,
-                None => axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response(),
+                None => Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response(),
             }
         }
     };
@@ -426,7 +455,7 @@ fn a_prompt_that_always_fails_is_the_only_row_dropped_at_any_position() {
             if body.contains(&format!("entry {poison} ")) {
                 return (StatusCode::INTERNAL_SERVER_ERROR, "cannot do that one").into_response();
             }
-            axum::Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
+            Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
         };
         let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
         // If it is the last row left, a health call of one token shows that the provider is up.

@@ -2,10 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+#[cfg(unix)]
+use std::process::Stdio;
 use std::sync::Arc;
 
 use crate::support::authority::Authority;
 use crate::support::{Scratch, dataset, serve};
+#[cfg(unix)]
+use crate::support::{interrupt, patience::wait_until};
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{ETAG, IF_NONE_MATCH};
@@ -132,17 +136,36 @@ fn a_damaged_file_in_the_cache_is_not_read_but_downloaded_again() {
     assert_eq!(served.lock().answers, [200, 304, 200, 304, 200]);
 }
 
+#[cfg(unix)]
 #[test]
-fn what_a_killed_download_has_left_in_the_cache_is_removed_by_a_later_one() {
-    let (_, url) = served(3);
+fn what_an_interrupted_download_has_left_in_the_cache_is_removed_by_the_next_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stalled = format!("http://{}/data.csv", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 90\r\n\r\nid,note\n0,short\n");
+        // Until the program has ended.
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let incomplete = |scratch: &Scratch| {
+        let entries = std::fs::read_dir(scratch.path("cache/datasets")).into_iter().flatten();
+        entries
+            .filter(|entry| entry.as_ref().is_ok_and(|entry| entry.metadata().is_ok_and(|file| file.len() == 16)))
+            .count()
+    };
     let scratch = scratch();
-    scratch.write("cache/datasets/.incomplete-new", "id,no");
-    scratch.write("cache/datasets/.incomplete-old", "id,no");
-    let old = std::fs::File::options().write(true).open(scratch.path("cache/datasets/.incomplete-old")).unwrap();
-    old.set_modified(std::time::SystemTime::now() - std::time::Duration::from_hours(2)).unwrap();
+    scratch.write("stalled.toml", &pipeline(&stalled, ""));
+    let mut command = scratch.command(&["run", "stalled.toml", "--out", "out"]);
+    let mut program = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until(|| incomplete(&scratch), |files| *files == 1);
+    let (_, url) = served(3);
     scratch.run_pipeline(&pipeline(&url, "")).assert(0, &["rows out         3"]);
-    assert!(!scratch.path("cache/datasets/.incomplete-old").exists());
-    assert!(scratch.path("cache/datasets/.incomplete-new").exists(), "another process may write it");
+    assert_eq!(incomplete(&scratch), 1, "a download in progress keeps its file");
+    interrupt(&program);
+    assert!(!program.wait().unwrap().success());
+    scratch.run(&["run", "pipeline.toml", "--out", "again"]).assert(0, &["rows out         3"]);
+    assert_eq!(incomplete(&scratch), 0);
 }
 
 #[test]
@@ -221,7 +244,7 @@ async fn a_server_is_trusted_with_a_certificate_of_the_configured_authority() {
     };
     let (trusted, untrusted) = tokio::task::block_in_place(|| (run("own.pem"), run("other.pem")));
     trusted.assert(0, &["rows out         1"]);
-    untrusted.assert(3, &["cannot be downloaded: "]);
+    untrusted.assert(3, &["cannot be downloaded: ", "its authority is not trusted here", "`ca_file`"]);
 }
 
 #[test]

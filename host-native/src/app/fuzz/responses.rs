@@ -1,11 +1,13 @@
 //! Responses of providers: heads, error bodies, answers.
 
+use std::collections::HashSet;
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::fuzz;
 use crate::app::provider;
+use crate::app::provider::batch::{BatchResults, ResultReader};
 use crate::http::{read_error_body, read_head};
 
 const JSON: &[&str] = &[
@@ -106,7 +108,10 @@ fn what_a_provider_says_about_batches_is_read_or_refused() {
     ];
     fuzz(&corpus, JSON, |bytes| {
         drop(provider::batch::read_batch(bytes));
-        drop(provider::batch::read_results(bytes));
+        let (wanted, mut results) = (HashSet::from(["a"]), BatchResults::default());
+        let mut reader = ResultReader::new(&wanted, &mut results);
+        bytes.chunks(7).for_each(|piece| reader.read(piece));
+        drop(reader.finish());
     });
 }
 

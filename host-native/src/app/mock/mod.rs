@@ -27,7 +27,7 @@
 //! | --- | --- |
 //! | `server` | routes, authentication, request ids |
 //! | `model` | a provider on the host's clock, the slots that calls hold, and statistics |
-//! | `chat`, `embeddings`, `images` | parsing of requests |
+//! | `chat`, `conversation`, `embeddings`, `images` | parsing of requests |
 //! | `responses`, `messages` | requests and answers of the APIs of these names |
 //! | `batches` | files and batches |
 //! | `answer`, `schema`, `shape` | texts, and JSON for a schema, in the shapes of providers |
@@ -41,6 +41,7 @@ mod batches;
 mod chat;
 pub mod command;
 mod control;
+mod conversation;
 mod embeddings;
 mod error;
 pub mod flags;

@@ -5,7 +5,7 @@ use tidegate_core::time::Duration;
 
 use super::*;
 use crate::app::provider::{CallError, ChatClient, ChatEndpoint, ChatRequest};
-use crate::patience::{PATIENCE, until};
+use crate::patience::until;
 
 fn spec(slots: u32, latency_ms: u64) -> ProviderSpec {
     ProviderSpec {
@@ -17,14 +17,7 @@ fn spec(slots: u32, latency_ms: u64) -> ProviderSpec {
 }
 
 fn client(server: &MockServer) -> ChatClient {
-    ChatClient::new(ChatEndpoint {
-        base_url: server.base_url().parse().unwrap(),
-        model: "m".to_string(),
-        api_key: None,
-        authorities: None,
-        timeout: PATIENCE.into(),
-    })
-    .unwrap()
+    ChatClient::new(ChatEndpoint::local(&server.base_url())).unwrap()
 }
 
 fn ask(prompt: &str) -> ChatRequest<'_> {

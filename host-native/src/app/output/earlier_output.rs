@@ -76,6 +76,12 @@ pub(super) fn remove(root: &Path, names: &[String]) -> Result<(), OutputError> {
     if !author.is_some_and(|author| author.program.starts_with("tidegate ")) {
         return Err(foreign(&names[0]));
     }
+    for directory in [ROWS, IMAGES].map(|name| root.join(name)) {
+        // What a link leads to is not this program's, even if its names look so.
+        if fs::symlink_metadata(&directory).is_ok_and(|found| !found.is_dir()) {
+            return Err(OutputError::NoDirectory(directory));
+        }
+    }
     let rows = root.join(ROWS);
     let mut foreign_name = None;
     visit_names(&rows, |name| {

@@ -22,6 +22,13 @@ pub enum OutputError {
         /// The name of one of these files.
         found: String,
     },
+    /// A link or a file is where runs of this program make a directory, so nothing is removed through it.
+    #[error(
+        "{} is a link or a file, so --overwrite removes nothing: expected a directory of an earlier run; remove it, or choose another \
+         directory with --out",
+        .0.display()
+    )]
+    NoDirectory(PathBuf),
     /// The directory does not hold a run that can be resumed.
     #[error("{} holds nothing to resume: {why}", .path.display())]
     NothingToResume {

@@ -42,9 +42,6 @@ impl OutputDirectory {
 /// Returns the path, relative to `root`, of a file in the directory of images that no run has written.
 pub(super) fn foreign_image(root: &Path) -> io::Result<Option<String>> {
     let images = root.join(IMAGES);
-    if fs::symlink_metadata(&images).is_ok_and(|found| !found.is_dir()) {
-        return Ok(Some(IMAGES.to_string()));
-    }
     let mut found = None;
     visit_all_names(&images, |column| {
         let directory = images.join(column);

@@ -498,7 +498,33 @@ fn images_of_earlier_runs_are_replaced_and_nothing_else_below_their_directory_is
     with_images(scratch.path(), &[]);
     fs::write(scratch.path().join(IMAGES), "x").unwrap();
     let error = prepare(scratch.path(), ExistingOutput::Replace).unwrap_err();
-    assert!(error.contains("(images)"), "{error}");
+    assert!(error.contains("images is a link or a file"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn nothing_is_removed_through_a_link_in_the_place_of_the_rows_or_the_images() {
+    for name in [ROWS, IMAGES] {
+        let (scratch, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        drop(prepare(scratch.path(), ExistingOutput::Refuse).unwrap());
+        fs::write(scratch.path().join(SPENT), "1").unwrap();
+        // It has the name of a file that this program writes.
+        fs::write(elsewhere.path().join(rows_name(0, "jsonl")), "theirs").unwrap();
+        let link = scratch.path().join(name);
+        let link_to = |target: &Path| {
+            let _ = fs::remove_dir(&link).or_else(|_| fs::remove_file(&link));
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            let error = prepare(scratch.path(), ExistingOutput::Replace).unwrap_err();
+            assert!(error.contains(&format!("{name} is a link or a file")) && error.contains("remove it"), "{error}");
+        };
+        link_to(elsewhere.path());
+        assert_eq!(fs::read_to_string(elsewhere.path().join(rows_name(0, "jsonl"))).unwrap(), "theirs");
+        link_to(&elsewhere.path().join("nothing"));
+        assert!(scratch.path().join(SPENT).exists(), "{name}");
+        fs::remove_file(&link).unwrap();
+        drop(prepare(scratch.path(), ExistingOutput::Replace).unwrap());
+        assert!(!scratch.path().join(SPENT).exists(), "{name}");
+    }
 }
 
 #[cfg(unix)]

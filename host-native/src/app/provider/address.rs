@@ -1,8 +1,11 @@
-//! Where an address leads: to this machine, or to another one.
+//! Where an address leads: to this machine, or to another one, also after its name is resolved.
 
-use std::net::IpAddr;
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 /// Returns whether requests to `url` leave this machine unencrypted.
 pub(crate) fn is_plain_and_far(url: &Url) -> bool {
@@ -36,5 +39,39 @@ pub(crate) fn is_private(address: IpAddr) -> bool {
             ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || is_shared
         }
         IpAddr::V6(ip) => ip.is_loopback() || ip.is_unspecified() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    }
+}
+
+/// Resolves names as the system does.
+pub(crate) struct SystemResolver;
+
+impl Resolve for SystemResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let addresses: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let addresses: Addrs = Box::new(addresses.into_iter());
+            Ok(addresses)
+        })
+    }
+}
+
+/// Resolves names by `lookup`. Connections are made only to those addresses of a name that `accept` returns.
+pub(crate) struct CheckedResolver<A> {
+    pub(crate) lookup: Arc<dyn Resolve>,
+    pub(crate) accept: A,
+}
+
+impl<A, E> Resolve for CheckedResolver<A>
+where
+    A: Fn(&str, Vec<SocketAddr>) -> Result<Vec<SocketAddr>, E> + Clone + Send + Sync + 'static,
+    E: Error + Send + Sync + 'static,
+{
+    fn resolve(&self, name: Name) -> Resolving {
+        let (text, accept) = (name.as_str().to_string(), self.accept.clone());
+        let found = self.lookup.resolve(name);
+        Box::pin(async move {
+            let accepted: Addrs = Box::new(accept(&text, found.await?.collect())?.into_iter());
+            Ok(accepted)
+        })
     }
 }

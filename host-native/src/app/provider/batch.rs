@@ -16,24 +16,23 @@
 //! Answers are in one file and errors in another. Either is missing if it would be empty, and a request may be in
 //! neither of them.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+mod results;
 
-use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
+use std::collections::HashSet;
+
 use reqwest::multipart::{Form, Part};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::time::SystemTime;
 use tidegate_core::budget::Usage;
 use tidegate_core::time::Duration;
 
-use super::CallOutput;
-use super::answer::{CallError, error_for, excerpt, unreadable};
+use super::answer::{CallError, excerpt, unreadable};
 use super::chat::{ChatClient, ChatEndpoint, Conversation};
-use super::completion::{ChatAnswer, read_completion};
 use super::http::{HttpClient, MAX_BODY_BYTES, RequestExtras};
 use crate::app::data::digest::FileDigest;
+
+pub(crate) use results::ResultReader;
+pub use results::{BatchResults, ChatResult};
 
 /// The most requests of a batch.
 pub const MAX_REQUESTS: u32 = 50_000;
@@ -60,9 +59,6 @@ const FILE_KEY: &str = "tidegate_file";
 /// The batches of a page of the list.
 const PAGE: &str = "100";
 
-/// The result of one request of a batch.
-pub type ChatResult = Result<CallOutput<ChatAnswer>, CallError>;
-
 /// A client of one chat model whose requests go in batches.
 #[derive(Clone, Debug)]
 pub struct BatchClient {
@@ -79,17 +75,6 @@ pub struct UploadedFile {
     pub id: String,
     /// Whether a batch can be created of it. Some providers process it first.
     pub is_ready: bool,
-}
-
-/// The results of a batch.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct BatchResults {
-    /// Those of its requests, by their names.
-    pub by_request: HashMap<String, ChatResult>,
-    /// The tokens of all of them.
-    pub used: Usage,
-    /// The answers without a token count.
-    pub unreported: u32,
 }
 
 /// A request of a batch.
@@ -177,22 +162,6 @@ struct RawList {
     data: Vec<RawBatch>,
     #[serde(default)]
     has_more: bool,
-}
-
-#[derive(Deserialize)]
-struct RawResult {
-    custom_id: String,
-    #[serde(default)]
-    response: Option<RawResponse>,
-    #[serde(default)]
-    error: Value,
-}
-
-#[derive(Deserialize)]
-struct RawResponse {
-    status_code: u16,
-    #[serde(default)]
-    body: Value,
 }
 
 impl From<RawBatch> for BatchState {
@@ -335,12 +304,13 @@ impl BatchClient {
 
     /// Returns the results of these requests in these files.
     pub async fn results(&self, files: &[String], requests: &[String]) -> Result<BatchResults, CallError> {
-        let requests: HashSet<&str> = requests.iter().map(String::as_str).collect();
+        let wanted: HashSet<&str> = requests.iter().map(String::as_str).collect();
         let mut results = BatchResults::default();
         for file in files {
+            let mut reader = ResultReader::new(&wanted, &mut results);
             let content = self.files.below(&[file, "content"]);
-            let lines = content.get(&[], MAX_RESULT_BYTES, read_results).await?;
-            results.add(lines.into_iter().filter(|(id, _)| requests.contains(id.as_str())));
+            content.get_pieces(MAX_RESULT_BYTES, |piece| reader.read(piece)).await?;
+            reader.finish().map_err(|error| self.files.redact(error))?;
         }
         results.count();
         let errors = results.by_request.values_mut().filter_map(|result| result.as_mut().err());
@@ -351,36 +321,6 @@ impl BatchClient {
     /// Checks that the server can be reached, accepts the key and has batches.
     pub async fn check(&self) -> Result<(), CallError> {
         self.batches.get(&[("limit", "1")], MAX_BODY_BYTES, |_| Ok(())).await
-    }
-}
-
-impl BatchResults {
-    /// Adds results. Of several for one request, the first answer counts, or else the first error.
-    fn add(&mut self, lines: impl Iterator<Item = (String, ChatResult)>) {
-        for (id, result) in lines {
-            match self.by_request.entry(id) {
-                Entry::Vacant(entry) => drop(entry.insert(result)),
-                Entry::Occupied(mut entry) if entry.get().is_err() && result.is_ok() => drop(entry.insert(result)),
-                Entry::Occupied(_) => {}
-            }
-        }
-    }
-
-    /// Counts the tokens.
-    fn count(&mut self) {
-        let charged = self.by_request.values().map(|result| match result {
-            Ok(output) => (true, output.usage),
-            Err(error) => error.charged_usage(),
-        });
-        charged.for_each(|(is_charged, usage)| match usage {
-            None => self.unreported += u32::from(is_charged),
-            Some(usage) => {
-                self.used = Usage::tokens(
-                    self.used.input_tokens.saturating_add(usage.input_tokens),
-                    self.used.output_tokens.saturating_add(usage.output_tokens),
-                );
-            }
-        });
     }
 }
 
@@ -404,47 +344,6 @@ pub(crate) fn read_batch(body: &[u8]) -> Result<BatchState, CallError> {
 
 fn read_list(body: &[u8]) -> Result<RawList, CallError> {
     serde_json::from_slice(body).map_err(|error| unreadable("a list of batches", &error, body))
-}
-
-/// Reads a file of results. Requests that were not made, because the batch had ended before, are left out. So are lines
-/// that cannot be read: their requests have no result. If that is each line, the file is something else.
-pub(crate) fn read_results(body: &[u8]) -> Result<Vec<(String, ChatResult)>, CallError> {
-    let (mut results, mut unread, mut is_read) = (Vec::new(), None, false);
-    for line in body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-        match serde_json::from_slice::<RawResult>(line) {
-            Ok(raw) => {
-                is_read = true;
-                if !matches!(raw.error["code"].as_str(), Some("batch_expired" | "batch_cancelled")) {
-                    results.push((raw.custom_id, read_result(raw.response, &raw.error)));
-                }
-            }
-            Err(error) => unread = unread.or_else(|| Some(unreadable("a file of results", &error, line))),
-        }
-    }
-    match unread {
-        Some(error) if !is_read => Err(error),
-        _ => Ok(results),
-    }
-}
-
-/// Reads the result of one request.
-fn read_result(response: Option<RawResponse>, error: &Value) -> ChatResult {
-    let Some(RawResponse { status_code, body }) = response else {
-        let message = error["message"].as_str().or(error["code"].as_str()).unwrap_or("it has no response");
-        return Err(CallError::Server { status: 500, detail: excerpt(message) });
-    };
-    let body = body.to_string().into_bytes();
-    let status = StatusCode::from_u16(status_code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let error = error_for(status, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH);
-    match error.map_or_else(|| read_completion(&body, false), Err) {
-        // The provider has tried for as long as the batch took. Only a limited number of further tries makes sense.
-        Err(CallError::RateLimited { status, .. }) => {
-            Err(CallError::Server { status, detail: "rate limited in a batch".to_string() })
-        }
-        // Like a rate limit, it would be retried without end.
-        Err(CallError::QuotaExhausted { status, detail }) => Err(CallError::Server { status, detail }),
-        result => result,
-    }
 }
 
 #[cfg(test)]
@@ -492,60 +391,6 @@ mod tests {
     }
 
     #[test]
-    fn each_line_of_results_is_read_by_its_status() {
-        let answer = json!({ "choices": [{ "message": { "content": "a" } }], "usage": { "prompt_tokens": 4 } });
-        let refused = json!({ "error": { "message": "slow down" } });
-        let line = |id: &str, status: u16, body: &Value| {
-            json!({ "custom_id": id, "response": { "status_code": status, "body": body }, "error": null }).to_string()
-        };
-        let lines = [
-            line("ok", 200, &answer),
-            String::new(),
-            line("limited", 429, &refused),
-            line("invalid", 400, &refused),
-            line("unpaid", 402, &refused),
-            line("spent", 429, &json!({ "error": { "message": "no funds", "code": "insufficient_quota" } })),
-            line("said", 200, &json!({ "error": { "message": "no funds", "code": "insufficient_quota" } })),
-            json!({ "custom_id": "none", "error": { "code": "x", "message": "broken" } }).to_string(),
-            json!({ "custom_id": "late", "response": null, "error": { "code": "batch_expired" } }).to_string(),
-        ];
-        let results: HashMap<_, _> = read_results(lines.join("\n").as_bytes()).unwrap().into_iter().collect();
-        assert_eq!(results["ok"].as_ref().map(|output| output.value.text.as_str()), Ok("a"));
-        assert!(matches!(results["limited"], Err(CallError::Server { status: 429, .. })), "retries are counted");
-        assert!(matches!(results["invalid"], Err(CallError::Rejected { status: 400, .. })));
-        assert_eq!(results["none"], Err(CallError::Server { status: 500, detail: "broken".to_string() }));
-        assert!(matches!(results["unpaid"], Err(CallError::Server { status: 402, .. })));
-        assert_eq!(results["spent"], Err(CallError::Server { status: 429, detail: "no funds".to_string() }));
-        assert!(matches!(results["said"], Err(CallError::Server { .. })), "{:?}", results["said"]);
-        assert_eq!(results.len(), 7, "a request that was not made has no result");
-    }
-
-    #[test]
-    fn a_line_that_cannot_be_read_leaves_the_others_and_a_file_of_such_lines_is_unreadable() {
-        let names = read_results(b"{\"custom_id\":\"a\"}\nx\n{\"custom_id\":\"b\"}\n{\"custom").unwrap();
-        assert_eq!(names.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-        assert!(matches!(read_results(b"<html>\n</html>"), Err(CallError::Unreadable { .. })));
-        let refused = read_results(br#"{"error":{"message":"no","code":"insufficient_quota"}}"#);
-        assert!(matches!(refused, Err(CallError::QuotaExhausted { .. })), "an error of the server: {refused:?}");
-        assert_eq!(read_results(b"\n"), Ok(Vec::new()));
-    }
-
-    #[test]
-    fn of_two_results_for_a_request_the_first_answer_counts_and_its_tokens() {
-        let answer = |tokens: Option<u32>| {
-            Ok(CallOutput { value: ChatAnswer::default(), usage: tokens.map(|tokens| Usage::tokens(tokens, 0)) })
-        };
-        let failed = || Err(CallError::Server { status: 500, detail: String::new() });
-        let lines =
-            [("a", failed()), ("a", answer(Some(3))), ("a", answer(Some(5))), ("b", answer(None)), ("b", failed())];
-        let mut results = BatchResults::default();
-        results.add(lines.into_iter().map(|(id, result)| (id.to_string(), result)));
-        results.count();
-        assert_eq!((results.used, results.unreported), (Usage::tokens(3, 0), 1));
-        assert!(results.by_request.len() == 2 && results.by_request.values().all(Result::is_ok));
-    }
-
-    #[test]
     fn a_file_may_be_used_unless_the_provider_still_processes_it() {
         let read = |status: &str| read_file(format!("{{\"id\":\"f\"{status}}}").as_bytes()).map(|file| file.is_ready);
         assert_eq!(
@@ -558,14 +403,7 @@ mod tests {
 
     #[test]
     fn a_request_has_the_same_name_whenever_its_column_row_and_body_are_the_same() {
-        let endpoint = ChatEndpoint {
-            base_url: "http://127.0.0.1/v1".parse().unwrap(),
-            model: "m".to_string(),
-            api_key: None,
-            timeout: Duration::from_secs(1),
-            authorities: None,
-        };
-        let client = BatchClient::new(endpoint, RequestExtras::default()).unwrap();
+        let client = BatchClient::new(ChatEndpoint::local("http://127.0.0.1/v1"), RequestExtras::default()).unwrap();
         let name = |column: &str, row, prompt: &str| {
             let messages = vec![Message::text(Role::User, prompt)];
             let conversation = Conversation { messages, ..Conversation::default() };

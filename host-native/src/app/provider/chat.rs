@@ -33,6 +33,18 @@ pub struct ChatEndpoint {
 }
 
 impl ChatEndpoint {
+    /// Returns an endpoint on this machine, without a key.
+    #[cfg(test)]
+    pub(crate) fn local(base_url: &str) -> Self {
+        Self {
+            base_url: base_url.parse().unwrap(),
+            model: "m".to_string(),
+            api_key: None,
+            timeout: Duration::from_secs(60),
+            authorities: None,
+        }
+    }
+
     /// Creates the client for `path` below the base URL.
     pub(super) fn client(self, path: &str) -> Result<HttpClient, String> {
         let mut url = self.base_url;
@@ -258,15 +270,8 @@ mod tests {
         let map = |value: Value| value.as_object().cloned().unwrap();
         let extra = map(json!({ "top_k": 3 }));
         let conversation = Conversation { extra, stop: vec!["END".to_string()], ..Conversation::default() };
-        let endpoint = ChatEndpoint {
-            base_url: "http://127.0.0.1/v1".parse().unwrap(),
-            model: "m".to_string(),
-            api_key: None,
-            timeout: Duration::from_secs(1),
-            authorities: None,
-        };
         let body = map(json!({ "top_k": 9, "effort": "low" }));
-        let client = ChatClient::new(endpoint).unwrap();
+        let client = ChatClient::new(ChatEndpoint::local("http://127.0.0.1/v1")).unwrap();
         let client = client.with_extras(RequestExtras { body, ..RequestExtras::default() });
         let body = serde_json::to_value(client.body(&conversation)).unwrap();
         assert_eq!(body, json!({"model": "m", "messages": [], "stop": ["END"], "top_k": 3, "effort": "low"}));

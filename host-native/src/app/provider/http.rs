@@ -1,12 +1,15 @@
 //! The HTTP client of all models: one request per call, and the errors that do not depend on the content of
 //! the body.
 
-use std::fmt;
+use std::error::Error;
 use std::time::SystemTime;
+use std::{fmt, io};
 
+use reqwest::dns::Resolve;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::multipart::Form;
 use reqwest::{Certificate, Url};
+use rustls::CertificateError;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate_core::request::response::RejectionReason;
@@ -79,6 +82,18 @@ impl fmt::Debug for HttpClient {
 impl HttpClient {
     /// Creates a client with its own connection pool. Fails if TLS cannot be set up.
     pub fn new(endpoint: HttpEndpoint) -> Result<Self, String> {
+        Self::build(endpoint, |builder| builder)
+    }
+
+    /// Creates a client like [`new`](Self::new) that resolves names by `resolver`.
+    pub(super) fn resolving(endpoint: HttpEndpoint, resolver: impl Resolve + 'static) -> Result<Self, String> {
+        Self::build(endpoint, |builder| builder.dns_resolver(resolver))
+    }
+
+    fn build(
+        endpoint: HttpEndpoint,
+        extend: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+    ) -> Result<Self, String> {
         // Fails if the process has a TLS provider already, which is fine as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
@@ -99,7 +114,7 @@ impl HttpClient {
             // Without TLS no root certificates are needed, and the machine may not have any.
             builder = builder.tls_certs_only([]);
         }
-        let http = builder.build().map_err(|error| root_cause(&error.without_url()))?;
+        let http = extend(builder).build().map_err(|error| root_cause(&error.without_url()))?;
         let secrets: Vec<ApiKey> = endpoint.api_key.into_iter().collect();
         let headers = secrets.iter().map(|key| (AUTHORIZATION, key.header())).collect();
         Ok(Self { http, url: endpoint.url, headers, secrets, timeout: None })
@@ -145,6 +160,12 @@ impl HttpClient {
         }
         let result = self.attempt(self.http.get(url), max_bytes).await;
         result.and_then(|body| read(&body)).map_err(|error| self.redact(error))
+    }
+
+    /// Makes one GET call, and passes the body of a success to `read` piece by piece, up to `max_bytes` of it.
+    pub(super) async fn get_pieces(&self, max_bytes: usize, read: impl FnMut(&[u8])) -> Result<(), CallError> {
+        let result = self.attempt_pieces(self.http.get(self.url.clone()), max_bytes, read).await;
+        result.map_err(|error| self.redact(error))
     }
 
     /// Posts a form like [`HttpClient::post`].
@@ -204,6 +225,17 @@ impl HttpClient {
     }
 
     async fn attempt(&self, request: reqwest::RequestBuilder, max_bytes: usize) -> Result<Vec<u8>, CallError> {
+        let mut body = Vec::new();
+        self.attempt_pieces(request, max_bytes, |piece| body.extend_from_slice(piece)).await?;
+        Ok(body)
+    }
+
+    async fn attempt_pieces(
+        &self,
+        request: reqwest::RequestBuilder,
+        max_bytes: usize,
+        read: impl FnMut(&[u8]),
+    ) -> Result<(), CallError> {
         let request = match self.timeout {
             Some(timeout) => request.timeout(timeout.into()),
             None => request,
@@ -211,22 +243,29 @@ impl HttpClient {
         let response = request.headers(self.headers.clone()).send().await.map_err(transport_error)?;
         let (status, headers) = (response.status(), response.headers().clone());
         rate_feedback::record(read_head(status, &headers, SystemTime::now()).corrections);
-        let body =
-            if status.is_success() { read_body(response, max_bytes).await? } else { read_error_body(response).await };
-        answer::error_for(status, &headers, &body, SystemTime::now()).map_or(Ok(body), Err)
+        if status.is_success() {
+            return read_body(response, max_bytes, read).await;
+        }
+        let body = read_error_body(response).await;
+        answer::error_for(status, &headers, &body, SystemTime::now()).map_or(Ok(()), Err)
     }
 }
 
-async fn read_body(mut response: reqwest::Response, max_bytes: usize) -> Result<Vec<u8>, CallError> {
-    let mut body = Vec::new();
+async fn read_body(
+    mut response: reqwest::Response,
+    max_bytes: usize,
+    mut read: impl FnMut(&[u8]),
+) -> Result<(), CallError> {
+    let mut bytes = 0;
     while let Some(chunk) = response.chunk().await.map_err(body_error)? {
-        if body.len() + chunk.len() > max_bytes {
+        bytes += chunk.len();
+        if bytes > max_bytes {
             let detail = format!("it is longer than {max_bytes} bytes");
             return Err(CallError::Unreadable { what: "usable", detail, usage: None });
         }
-        body.extend_from_slice(&chunk);
+        read(&chunk);
     }
-    Ok(body)
+    Ok(())
 }
 
 /// Reads the beginning of the body of an error response. Read errors are ignored: the status and headers are
@@ -258,12 +297,32 @@ fn body_error(error: reqwest::Error) -> CallError {
 
 /// Returns the message of the innermost cause. The outer errors only say that a request failed, and may
 /// contain the URL.
-fn root_cause(error: &dyn std::error::Error) -> String {
+pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    cause.to_string()
+    match tls_error(error) {
+        // The signature is wrong if an authority of the same name is trusted.
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
+            format!("{cause}: its authority is not trusted here; the file of a private authority is set as `ca_file`")
+        }
+        _ => cause.to_string(),
+    }
+}
+
+/// Returns the error of TLS among the causes of an error.
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // The source of an I/O error is not the error that it holds, but the source of that.
+        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = held.map(|held| held as &(dyn Error + 'static)).or_else(|| error.source());
+    }
+    None
 }
 
 #[cfg(test)]

@@ -6,15 +6,21 @@
 //! | `url` with a data URL | its content |
 //! | `url` with an address | the file there, which is downloaded without the key, as part of the call |
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt, io};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use reqwest::dns::Resolve;
 use reqwest::{Certificate, Url};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::time::Duration;
 
-use super::address::is_inside;
+use super::address::{CheckedResolver, SystemResolver, is_inside, is_private};
 use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
 use super::http::{HttpClient, HttpEndpoint, RequestExtras};
@@ -29,15 +35,25 @@ const MAX_ANSWER_BYTES: usize = MAX_IMAGE_BYTES / 3 * 4 + (1 << 20);
 
 const WHAT: &str = "an image";
 
+const PRIVATE: &str = "its address is in a private network, and not that of the provider";
+
 /// A client of one model that generates images.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ImageClient {
     http: HttpClient,
+    /// Resolves the names in addresses of images.
+    lookup: Arc<dyn Resolve>,
     base_url: Url,
     authorities: Option<Vec<Certificate>>,
     timeout: Duration,
     model: String,
     extra_body: Map<String, Value>,
+}
+
+impl fmt::Debug for ImageClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImageClient").field("model", &self.model).finish_non_exhaustive()
+    }
 }
 
 /// A request for one image.
@@ -67,7 +83,8 @@ impl ImageClient {
         let (base_url, model) = (endpoint.base_url.clone(), endpoint.model.clone());
         let (authorities, timeout) = (endpoint.authorities.clone(), endpoint.timeout);
         let http = endpoint.client("images/generations")?;
-        Ok(Self { http, base_url, authorities, timeout, model, extra_body: Map::new() })
+        let lookup = Arc::new(SystemResolver);
+        Ok(Self { http, lookup, base_url, authorities, timeout, model, extra_body: Map::new() })
     }
 
     /// Adds `extras` to all requests.
@@ -106,18 +123,29 @@ impl ImageClient {
 
     /// Reads the image at the address that an answer has.
     async fn download(&self, url: Url, usage: Option<Usage>) -> Result<Vec<u8>, CallError> {
-        check_address(&url, &self.base_url).map_err(|detail| CallError::Malformed {
-            what: WHAT,
-            detail: detail.to_string(),
-            usage,
-        })?;
+        let malformed = |detail: &str| CallError::Malformed { what: WHAT, detail: detail.to_string(), usage };
+        check_address(&url, &self.base_url).map_err(malformed)?;
         let failed = |detail: String| CallError::NotDownloaded { detail, usage };
+        let foreign = url.host_str().filter(|host| Some(*host) != self.base_url.host_str()).map(str::to_string);
+        let is_refused = Arc::new(AtomicBool::new(false));
+        let refused = Arc::clone(&is_refused);
+        // Other names than that of the file are those of proxies.
+        let accept = move |name: &str, mut addresses: Vec<SocketAddr>| {
+            let is_foreign = foreign.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(name));
+            if is_foreign && !addresses.is_empty() {
+                addresses.retain(|address| !is_private(address.ip()));
+                refused.fetch_or(addresses.is_empty(), Ordering::Relaxed);
+            }
+            if addresses.is_empty() { Err(io::Error::other(PRIVATE)) } else { Ok(addresses) }
+        };
         let (authorities, timeout) = (self.authorities.clone(), self.timeout);
-        let client = HttpClient::new(HttpEndpoint { url, api_key: None, timeout, authorities });
+        let resolver = CheckedResolver { lookup: Arc::clone(&self.lookup), accept };
+        let client = HttpClient::resolving(HttpEndpoint { url, api_key: None, timeout, authorities }, resolver);
         let client = client.map_err(failed)?;
         // Rate limits that the answer states are not those of the model.
         let (file, _) = with_rate_feedback(client.get_up_to(MAX_IMAGE_BYTES)).await;
-        file.map_err(|error| failed(error.to_string()))
+        let is_refused = is_refused.load(Ordering::Relaxed);
+        file.map_err(|error| if is_refused { malformed(PRIVATE) } else { failed(error.to_string()) })
     }
 }
 
@@ -127,7 +155,7 @@ fn check_address(url: &Url, base_url: &Url) -> Result<(), &'static str> {
         return Err("its address is neither one with https nor that of the provider");
     }
     if url.host_str() != base_url.host_str() && url.host_str().is_some_and(is_inside) {
-        return Err("its address is in a private network, and not that of the provider");
+        return Err(PRIVATE);
     }
     Ok(())
 }
@@ -175,6 +203,11 @@ fn source(image: Option<Image>) -> Result<Source, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use reqwest::dns::{Addrs, Name, Resolving};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -192,6 +225,52 @@ mod tests {
             assert!(is_read(&url, &format!("https://{host}:8443/v1")), "{url}");
         }
         assert!(!is_read("http://api.test/a.png", public) && !is_read("ftp://api.test/a.png", public));
+    }
+
+    /// Resolves every name to these addresses.
+    struct Names(&'static [&'static str]);
+
+    impl Resolve for Names {
+        fn resolve(&self, _: Name) -> Resolving {
+            let addresses = self.0.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0)).collect::<Vec<_>>();
+            Box::pin(async move { Ok(Box::new(addresses.into_iter()) as Addrs) })
+        }
+    }
+
+    /// Downloads a file from `host`, which has these addresses, for a provider at `own`. Returns the error, and the
+    /// number of connections to a server on this machine.
+    async fn download(host: &str, own: &str, addresses: &'static [&'static str]) -> (CallError, usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&connections);
+        // It closes each connection at once.
+        let server = tokio::spawn(async move {
+            while listener.accept().await.is_ok() {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let local = ChatEndpoint::local(&format!("http://{own}:{port}/v1"));
+        // The machine may have no authorities.
+        let endpoint = ChatEndpoint { authorities: Some(Vec::new()), ..local };
+        let client = ImageClient { lookup: Arc::new(Names(addresses)), ..ImageClient::new(endpoint).unwrap() };
+        let scheme = if host == own { "http" } else { "https" };
+        let url = format!("{scheme}://{host}:{port}/a.png").parse().unwrap();
+        let error = client.download(url, None).await.unwrap_err();
+        server.abort();
+        (error, connections.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test]
+    async fn a_name_that_resolves_to_a_private_network_is_read_only_if_it_is_that_of_the_provider() {
+        for addresses in [&["127.0.0.1"][..], &["10.0.0.7", "::1"], &["169.254.169.254"], &["::ffff:127.0.0.1"]] {
+            let (error, connections) = download("cdn.test", "api.test", addresses).await;
+            assert!(matches!(&error, CallError::Malformed { detail, .. } if detail == PRIVATE), "{error}");
+            assert_eq!(connections, 0, "{addresses:?}");
+        }
+        let (error, connections) = download("api.test", "api.test", &["127.0.0.1"]).await;
+        assert!(matches!(error, CallError::NotDownloaded { .. }), "the server answers nothing: {error}");
+        assert!(connections > 0);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub struct ProgressView {
     pub columns: Vec<ColumnView>,
     /// The providers.
     pub providers: Vec<ProviderView>,
-    /// Why slots of the providers were idle since the start.
+    /// Why slots of the providers were idle since the start. Empty if the reporter does not show it.
     pub why_idle: Vec<IdleView>,
 }
 
@@ -149,6 +149,12 @@ impl ProgressReporter {
         } else {
             Self::Lines { next: StdInstant::now() + LINE_INTERVAL }
         }
+    }
+
+    /// Returns whether views are shown with the causes of idle time, which take time to compute.
+    #[must_use]
+    pub fn shows_idle(&self) -> bool {
+        matches!(self, Self::Dashboard(_) | Self::Json { .. })
     }
 
     /// Prints `view`, if an update is due.
@@ -352,6 +358,13 @@ mod tests {
             providers: vec![provider, pressed],
             ..ProgressView::default()
         }
+    }
+
+    #[test]
+    fn the_causes_of_idle_time_are_computed_only_where_they_are_shown() {
+        let lines = ProgressReporter::Lines { next: StdInstant::now() };
+        assert!(!lines.shows_idle() && !ProgressReporter::new(true, false).shows_idle());
+        assert!(ProgressReporter::new(false, true).shows_idle());
     }
 
     #[test]

@@ -10,10 +10,10 @@
 //! asks the server whether the latest file is still current, with its `ETag` or `Last-Modified`, and
 //! downloads it if it is not. A file of the cache is used only if it has the hash that is its name.
 //!
-//! A file gets its name when it is complete, so a download that breaks off leaves nothing behind. What a killed
-//! process leaves is removed by a later download.
+//! A file gets its name when it is complete, so a download that breaks off leaves nothing behind. What a process leaves
+//! that is interrupted or killed is removed by the next download: no process has it locked any more.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,6 +29,7 @@ use crate::app::config::pipeline::RemoteFile;
 use crate::app::data::digest::{DigestWriter, FileDigest};
 use crate::app::data::{DatasetError, DatasetFormat};
 use crate::app::provider::address::is_loopback;
+use crate::app::provider::http::root_cause;
 use crate::app::run::preflight::format_bytes;
 use crate::app::run::redirects::follow_redirects;
 
@@ -45,8 +46,8 @@ const MAX_DURATION: Duration = Duration::from_hours(12);
 /// The beginning of the names of incomplete files.
 const INCOMPLETE: &str = ".incomplete-";
 
-/// The age at which an incomplete file belongs to no download any more: one in progress is written to within
-/// [`PATIENCE`].
+/// The age at which an incomplete file belongs to no download any more, if the file system has no locks: one in
+/// progress is written to within [`PATIENCE`].
 const ABANDONED: Duration = Duration::from_hours(1);
 
 /// The number of bytes after which progress is reported, if the length of the file is unknown.
@@ -135,7 +136,7 @@ impl Download<'_> {
         }
         let sent = timeout(PATIENCE, client.get(self.0.url.clone()).headers(headers).send()).await;
         match sent {
-            Ok(answer) => answer.map_err(|error| self.error(format!("cannot be downloaded: {}", cause_of(&error)))),
+            Ok(answer) => answer.map_err(|error| self.error(format!("cannot be downloaded: {}", root_cause(&error)))),
             Err(_) => Err(self.error(format!("cannot be downloaded: no answer for {} s", PATIENCE.as_secs()))),
         }
     }
@@ -155,7 +156,7 @@ impl Download<'_> {
             // Without TLS no root certificates are needed, and the machine may not have any.
             builder = builder.tls_certs_only([]);
         }
-        builder.build().map_err(|error| cause_of(&error))
+        builder.build().map_err(|error| root_cause(&error))
     }
 
     /// Writes the body of `response` to `file`.
@@ -186,7 +187,7 @@ impl Download<'_> {
                 Ok(Ok(None)) => break,
                 Ok(Err(error)) => {
                     let of = length.map_or_else(String::new, |length| format!(" of {length}"));
-                    let cause = cause_of(&error);
+                    let cause = root_cause(&error);
                     return Err(
                         self.error(format!("ended after {bytes}{of} bytes: {cause}; the run can be started again"))
                     );
@@ -244,18 +245,41 @@ fn write_latest(directory: &Path, path: &Path, latest: &Latest) -> io::Result<()
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 
+/// Creates an incomplete file, which is locked until it is closed.
 fn incomplete_file(directory: &Path) -> io::Result<NamedTempFile> {
-    Builder::new().prefix(INCOMPLETE).tempfile_in(directory)
+    loop {
+        let file = Builder::new().prefix(INCOMPLETE).tempfile_in(directory)?;
+        match file.as_file().try_lock() {
+            // Another process has found it before it was locked, and removes it.
+            Err(TryLockError::WouldBlock) => {}
+            Ok(()) if !file.path().exists() => {}
+            // A file system may have no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
+        }
+    }
 }
 
 /// Removes the incomplete files of downloads that no longer run. What cannot be removed stays.
 fn remove_abandoned(directory: &Path) {
-    let is_abandoned = |entry: &fs::DirEntry| {
-        let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|modified| modified.elapsed().ok());
-        entry.file_name().to_string_lossy().starts_with(INCOMPLETE) && age.is_some_and(|age| age > ABANDONED)
+    let is_old = |file: &File| {
+        let modified = file.metadata().and_then(|found| found.modified()).ok();
+        modified.and_then(|modified| modified.elapsed().ok()).is_some_and(|age| age > ABANDONED)
     };
-    let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
-    entries.filter(is_abandoned).for_each(|entry| drop(fs::remove_file(entry.path())));
+    for entry in fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok) {
+        if !entry.file_name().to_string_lossy().starts_with(INCOMPLETE) {
+            continue;
+        }
+        // It is removed while it is locked, so no download begins to use it.
+        let Ok(file) = File::options().write(true).open(entry.path()) else { continue };
+        let is_abandoned = match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(_)) => is_old(&file),
+        };
+        if is_abandoned {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Returns whether the file at `path` can be read and has this SHA-256.
@@ -277,16 +301,6 @@ fn cache_directory() -> Result<PathBuf, String> {
             .join("tidegate"),
     };
     Ok(cache.join("datasets"))
-}
-
-/// Returns the message of the innermost cause. The outer errors only say that a request failed, and may
-/// contain the address.
-fn cause_of(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

@@ -91,7 +91,11 @@ pub(super) async fn drive(
             },
             _ = refresh.tick() => {
                 work.take_warnings().iter().for_each(|warning| screen.print_message(warning));
-                let view = view(&handle.progress(), started.elapsed(), monitored);
+                let mut view = view(&handle.progress(), started.elapsed(), monitored);
+                if screen.shows_idle() {
+                    let labels = models.providers().iter().map(|provider| provider.label.as_str());
+                    view.why_idle = idle_views(&monitored.observer.figures(), labels);
+                }
                 screen.show(&view);
                 timeline.sample(&view);
                 if let Some(metrics) = &monitored.metrics {
@@ -169,9 +173,9 @@ fn stop_batches(monitored: &Monitored<'_>) {
     monitored.batches.iter().for_each(|batches| batches.stop());
 }
 
-/// Returns the state of the run for the display, `elapsed` after its start.
+/// Returns the state of the run for the display, `elapsed` after its start, without the causes of idle time.
 fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) -> ProgressView {
-    let Monitored { columns, models, observer, prices, .. } = monitored;
+    let Monitored { columns, models, prices, .. } = monitored;
     let spent = models.ledger().lock().spent();
     let provider = |provider: &Arc<Provider>| {
         let (snapshot, calls, tokens) = (provider.snapshot(), provider.calls(), provider.tokens());
@@ -209,6 +213,6 @@ fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) ->
         // The first column of the plan is the dataset.
         columns: columns.iter().zip(progress.columns.iter().skip(1)).map(column).collect(),
         providers: models.providers().iter().map(provider).collect(),
-        why_idle: idle_views(&observer.figures(), models.providers().iter().map(|provider| provider.label.as_str())),
+        why_idle: Vec::new(),
     }
 }

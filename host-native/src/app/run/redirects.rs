@@ -10,11 +10,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{ClientBuilder, Url};
 
-use crate::app::provider::address::{is_inside, is_plain_and_far, is_private};
+use crate::app::provider::address::{CheckedResolver, SystemResolver, is_inside, is_plain_and_far, is_private};
 
 /// The most redirects that are followed.
 const MAX_REDIRECTS: usize = 10;
@@ -23,7 +22,9 @@ const MAX_REDIRECTS: usize = 10;
 /// encrypted.
 pub(super) fn follow_redirects(builder: ClientBuilder, url: &Url, allow_plain_http: bool) -> ClientBuilder {
     let origin = Arc::new(Origin::new(url.host_str().unwrap_or_default()));
-    let resolver = Resolver(Arc::clone(&origin));
+    let resolved = Arc::clone(&origin);
+    let accept = move |name: &str, addresses: Vec<SocketAddr>| resolved.accept(name, addresses);
+    let resolver = CheckedResolver { lookup: Arc::new(SystemResolver), accept };
     let follow = move |attempt: Attempt<'_>| {
         if attempt.previous().len() > MAX_REDIRECTS {
             return attempt.error(RedirectError::TooMany);
@@ -84,22 +85,6 @@ impl Origin {
         }
         let public: Vec<SocketAddr> = addresses.into_iter().filter(is_public).collect();
         if public.is_empty() { Err(RedirectError::Private(name)) } else { Ok(public) }
-    }
-}
-
-/// Resolves names as the system does.
-#[derive(Debug)]
-struct Resolver(Arc<Origin>);
-
-impl Resolve for Resolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let origin = Arc::clone(&self.0);
-        Box::pin(async move {
-            let addresses: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let accepted = origin.accept(name.as_str(), addresses)?;
-            let accepted: Addrs = Box::new(accepted.into_iter());
-            Ok(accepted)
-        })
     }
 }
 

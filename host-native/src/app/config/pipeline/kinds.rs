@@ -1,24 +1,23 @@
 //! The keys of each kind of column, except [samplers](super::sampler).
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tidegate_core::pipeline::{FailureKind, Strategy};
+use tidegate_core::pipeline::FailureKind;
 use toml::Spanned;
 
-use super::criteria;
-use super::models::{CallMode, Domain, Endpoint, ModelSpec};
+use super::models::{Domain, Endpoint, ModelSpec};
 use super::raw::{FallbackReason, KindName, RawColumn, RawMessage};
 use super::sampler::{self, SamplerSpec};
 use super::structure::{self, Structure};
-use super::tools::ToolSpec;
+use super::tools::{self, ToolSpec};
+use super::{batches, criteria};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
-use crate::app::config::value::{Checked, JsonTable, NumberOrTemplate, Setting, Table, Text, Texts, WithSpan};
-use crate::app::provider::batch::MAX_REQUESTS;
+use crate::app::config::value::{JsonTable, NumberOrTemplate, Setting, Table, Text, Texts, WithSpan};
 use crate::app::provider::chat::{ChatApi, Role};
 use crate::app::provider::command::TEMPORARY_EXIT_CODE;
 
@@ -257,25 +256,8 @@ pub(super) const RESERVED: [&str; 10] =
 /// Request keys of images that have their own key in `[[columns]]`, or must not be changed.
 pub(super) const RESERVED_FOR_IMAGES: [&str; 5] = ["model", "prompt", "size", "n", "stream"];
 
-/// The answers of a model to one conversation if the file does not set `max_turns`.
-const DEFAULT_MAX_TURNS: u32 = 8;
-
-/// The range of `max_turns`: a call of a tool and the answer after it, to many calls, each with a cost.
-const MAX_TURNS: RangeInclusive<u32> = 2..=100;
-
 /// The maximum number of dimensions of a vector.
 const MAX_DIMENSIONS: u32 = 1 << 20;
-
-/// The most rows in one embedding call: as many texts as the API of OpenAI accepts.
-const MAX_BATCH_SIZE: u32 = 2048;
-
-/// The rows in one embedding call if the file does not set `batch_size`. The fewest that a common server
-/// accepts by default (Text Embeddings Inference).
-const DEFAULT_BATCH_SIZE: u32 = 32;
-
-/// The rows in one batch of chat requests if the file does not set `batch_size`. With prompts and answers of some
-/// hundred tokens they are well within what providers let a new account have in its queue.
-const DEFAULT_CHAT_BATCH_SIZE: u32 = 1_000;
 
 /// Validates the keys of the column in `table` that depend on its kind.
 pub(super) fn check(
@@ -383,9 +365,9 @@ impl Column<'_, '_> {
     fn llm(&self, mut raw: RawColumn, directory: &Path) -> Result<LlmCall, FileError> {
         let models_span = raw.models.as_ref().map(WithSpan::span);
         let (model, fallbacks) = self.chat_models(raw.model.take(), raw.models.take())?;
-        let batch_size =
-            self.chat_batch_size(&raw, model, models_span.filter(|_| !fallbacks.is_empty()), &fallbacks)?;
-        let called: Vec<&ModelSpec> = fallbacks.iter().chain([&model]).map(|at| &self.models[*at]).collect();
+        let called: Vec<&ModelSpec> = [model].iter().chain(&fallbacks).map(|at| &self.models[*at]).collect();
+        let several = models_span.filter(|_| !fallbacks.is_empty());
+        let batch_size = batches::chat_size(self.file, &raw, &called, several)?;
         let lacks = [
             ("seed", raw.seed.as_ref().map(WithSpan::span), &[ChatApi::Anthropic, ChatApi::Responses][..]),
             ("stop", raw.stop.as_ref().map(WithSpan::span), &[ChatApi::Responses]),
@@ -401,11 +383,11 @@ impl Column<'_, '_> {
                     .expected(format!("no `{key}`, or a model with another `api`")));
             }
         }
-        let tools = self.tools(&raw, [model].iter().chain(&fallbacks))?;
+        let tools = tools::of_column(self.file, &raw, self.tools, &called)?;
         Ok(LlmCall {
             model,
             tools,
-            max_turns: raw.max_turns.as_ref().map_or(DEFAULT_MAX_TURNS, |turns| *turns.get()),
+            max_turns: tools::max_turns(&raw),
             fallback_on: self.fallback_on(raw.fallback_on.take(), &fallbacks)?,
             fallbacks,
             structure: structure::check(self.file, &mut raw, directory)?,
@@ -429,98 +411,6 @@ impl Column<'_, '_> {
         let criteria = criteria::check(self.file, self.table, raw.criteria.take())?;
         raw.schema = Some(criteria.schema());
         Ok(LlmCall { instruction: Some(criteria.instruction()), ..self.llm(raw, directory)? })
-    }
-
-    /// Returns the largest number of rows in one batch: 1 if the requests do not go in batches. `several` is the span
-    /// of a list of several models.
-    fn chat_batch_size(
-        &self,
-        raw: &RawColumn,
-        model: usize,
-        several: Option<Range<usize>>,
-        fallbacks: &[usize],
-    ) -> Result<u32, FileError> {
-        let is_batch = |at: &usize| self.models[*at].mode == CallMode::Batch;
-        let given = raw.batch_size.as_ref();
-        let Some(at) = fallbacks.iter().chain([&model]).copied().find(is_batch) else {
-            let Some(size) = given else { return Ok(1) };
-            let message = format!(
-                "`batch_size` in [[columns]] has no effect: the requests of the model `{}` go one by one",
-                self.models[model].name
-            );
-            return Err(self.file.error(size.span(), message).expected("a model with `mode = \"batch\"`"));
-        };
-        let name = &self.models[at].name;
-        if let Some(span) = several {
-            let message = format!("`models` in [[columns]] has `{name}`, whose requests go in batches");
-            return Err(self.file.error(span, message).expected("`model = ` this model alone, or others"));
-        }
-        if let Some(tools) = &raw.tools {
-            let message =
-                format!("`tools` in [[columns]] is given, but the requests of the model `{name}` go in batches");
-            return Err(self
-                .file
-                .error(tools.span(), message)
-                .expected("no `tools`, or a model with `mode = \"call\"`"));
-        }
-        if let Some(strategy) = raw.strategy.as_ref().filter(|given| Strategy::from(*given.get()) != Strategy::Cell) {
-            let message = format!("the requests of the model `{name}` go in batches of rows");
-            return Err(self.file.error(strategy.span(), message).expected("`strategy = \"cell\"`, or another model"));
-        }
-        match given {
-            Some(size) if !(1..=MAX_REQUESTS).contains(size.get()) => {
-                Err(self.file.wrong(size.span(), format!("a whole number from 1 to {MAX_REQUESTS}")))
-            }
-            size => Ok(size.map_or(DEFAULT_CHAT_BATCH_SIZE, |size| *size.get())),
-        }
-    }
-
-    /// Returns the places of the tools that the models of a column may call.
-    fn tools<'m>(&self, raw: &RawColumn, models: impl IntoIterator<Item = &'m usize>) -> Result<Vec<usize>, FileError> {
-        let Some(names) = &raw.tools else {
-            return match &raw.max_turns {
-                Some(turns) => Err(self
-                    .file
-                    .error(turns.span(), "`max_turns` in [[columns]] has no effect without tools")
-                    .expected("`tools = ` the names of tools beside it")),
-                None => Ok(Vec::new()),
-            };
-        };
-        if names.get().is_empty() {
-            return Err(self.file.wrong(names.span(), "at least one tool"));
-        }
-        if let Some(turns) = raw.max_turns.as_ref().filter(|turns| !MAX_TURNS.contains(turns.get())) {
-            return Err(self.file.wrong(turns.span(), "a whole number from 2 to 100"));
-        }
-        if let Some(extra) = raw.extra.as_ref().filter(|extra| extra.get().0.contains_key("tools")) {
-            let message = "`extra` in [[columns]] has `tools` beside the key `tools` of the column";
-            return Err(self.file.error(extra.span(), message).expected("one of them"));
-        }
-        let mut models = models.into_iter().filter_map(|model| self.models.get(*model));
-        if let Some(model) = models.find(|model| model.extras.body.contains_key("tool_choice")) {
-            let message =
-                format!("`extra_body` of the model `{}` has `tool_choice`, which all its requests have", model.name);
-            let expected = "`extra = { tool_choice = ... }` in [[columns]], which only the first request has";
-            return Err(self.file.error(names.span(), message).expected(expected));
-        }
-        let mut found = Vec::new();
-        for name in names.get() {
-            let Checked(text) = name.get();
-            let at = self.tools.iter().position(|tool| tool.name == *text).ok_or_else(|| {
-                let known: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
-                let error = self.file.error(name.span(), format!("there is no tool `{text}`"));
-                if known.is_empty() {
-                    return error.expected("a [[tools]] table with this name");
-                }
-                error.expected(format!("one of: {}", known.join(", "))).suggest(text, known)
-            })?;
-            if found.contains(&at) {
-                let message = format!("`tools` in [[columns]] has `{text}` twice");
-                return Err(self.file.error(name.span(), message).expected("each tool once"));
-            }
-            found.push(at);
-        }
-        Ok(found)
     }
 
     /// Returns the token limit of a second call, which must be higher than that of the first.
@@ -610,21 +500,12 @@ impl Column<'_, '_> {
         if let Some(dimensions) = raw.dimensions.as_ref().filter(is_out_of_range) {
             return Err(self.file.wrong(dimensions.span(), "a whole number from 1 to 1048576"));
         }
-        let batch_size = raw.batch_size.as_ref();
-        if let Some(size) = batch_size.filter(|size| !(1..=MAX_BATCH_SIZE).contains(size.get())) {
-            return Err(self.file.wrong(size.span(), "a whole number from 1 to 2048"));
-        }
-        let is_cell = raw.strategy.as_ref().is_none_or(|strategy| Strategy::from(*strategy.get()) == Strategy::Cell);
-        if let Some(size) = batch_size.filter(|size| !is_cell && *size.get() > 1) {
-            let message = "`batch_size` in [[columns]] is for columns with a vector for each row";
-            return Err(self.file.error(size.span(), message).expected("`strategy = \"cell\"`, or no `batch_size`"));
-        }
-        let batch_size = batch_size.map_or(DEFAULT_BATCH_SIZE, |size| *size.get());
+        let batch_size = batches::embedding_size(self.file, &raw)?;
         Ok(EmbeddingCall {
             model: self.model(raw.model, Domain::Embedding)?,
             input: self.required("input", "a template", raw.input)?,
             dimensions: raw.dimensions.map(WithSpan::into_inner),
-            batch_size: if is_cell { batch_size } else { 1 },
+            batch_size,
         })
     }
 

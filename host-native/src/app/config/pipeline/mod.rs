@@ -32,6 +32,7 @@
 //! `docs/pipeline-file.md` documents the range, default and meaning of every key. [`schema`] returns them for
 //! editors.
 
+mod batches;
 mod columns;
 mod criteria;
 pub(crate) mod endpoint;

@@ -1,13 +1,14 @@
-//! The tables `[[tools]]`: commands that the models of columns may call.
+//! The tables `[[tools]]`: commands that the models of columns may call, and the keys of columns about them.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tidegate_core::time::Duration;
 use toml::Spanned;
 
-use super::raw::RawTool;
+use super::models::ModelSpec;
+use super::raw::{RawColumn, RawTool};
 use super::structure::compile_schema;
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
@@ -36,6 +37,12 @@ pub struct ToolSpec {
 
 /// The longest name that all APIs accept.
 const MAX_NAME_CHARS: usize = 64;
+
+/// The answers of a model to one conversation if the file does not set `max_turns`.
+const DEFAULT_MAX_TURNS: u32 = 8;
+
+/// The range of `max_turns`: a call of a tool and the answer after it, to many calls, each with a cost.
+const MAX_TURNS: RangeInclusive<u32> = 2..=100;
 
 /// Validates the tools.
 pub(super) fn check(
@@ -98,4 +105,60 @@ fn check_parameters(
         file.error(schema.span(), format!("this is not a JSON Schema: {why}")).expected("a JSON Schema")
     })?;
     Ok(schema)
+}
+
+/// Returns the places in `tools` of those that the models of a column, `called`, may call.
+pub(super) fn of_column(
+    file: &Document<'_>,
+    raw: &RawColumn,
+    tools: &[ToolSpec],
+    called: &[&ModelSpec],
+) -> Result<Vec<usize>, FileError> {
+    let Some(names) = &raw.tools else {
+        return match &raw.max_turns {
+            Some(turns) => Err(file
+                .error(turns.span(), "`max_turns` in [[columns]] has no effect without tools")
+                .expected("`tools = ` the names of tools beside it")),
+            None => Ok(Vec::new()),
+        };
+    };
+    if names.get().is_empty() {
+        return Err(file.wrong(names.span(), "at least one tool"));
+    }
+    if let Some(turns) = raw.max_turns.as_ref().filter(|turns| !MAX_TURNS.contains(turns.get())) {
+        return Err(file.wrong(turns.span(), "a whole number from 2 to 100"));
+    }
+    if let Some(extra) = raw.extra.as_ref().filter(|extra| extra.get().0.contains_key("tools")) {
+        let message = "`extra` in [[columns]] has `tools` beside the key `tools` of the column";
+        return Err(file.error(extra.span(), message).expected("one of them"));
+    }
+    if let Some(model) = called.iter().find(|model| model.extras.body.contains_key("tool_choice")) {
+        let message =
+            format!("`extra_body` of the model `{}` has `tool_choice`, which all its requests have", model.name);
+        let expected = "`extra = { tool_choice = ... }` in [[columns]], which only the first request has";
+        return Err(file.error(names.span(), message).expected(expected));
+    }
+    let mut found = Vec::new();
+    for name in names.get() {
+        let Checked(text) = name.get();
+        let at = tools.iter().position(|tool| tool.name == *text).ok_or_else(|| {
+            let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+            let error = file.error(name.span(), format!("there is no tool `{text}`"));
+            if known.is_empty() {
+                return error.expected("a [[tools]] table with this name");
+            }
+            error.expected(format!("one of: {}", known.join(", "))).suggest(text, known)
+        })?;
+        if found.contains(&at) {
+            let message = format!("`tools` in [[columns]] has `{text}` twice");
+            return Err(file.error(name.span(), message).expected("each tool once"));
+        }
+        found.push(at);
+    }
+    Ok(found)
+}
+
+/// Returns the most answers of the model to one conversation.
+pub(super) fn max_turns(raw: &RawColumn) -> u32 {
+    raw.max_turns.as_ref().map_or(DEFAULT_MAX_TURNS, |turns| *turns.get())
 }

@@ -1,9 +1,12 @@
 //! Columns of kind `embedding`: the embedding vector of a text, as a list of numbers.
 //!
 //! One call embeds the texts of a [batch](super::batch) of rows. If the provider rejects the call, it is made
-//! again for each half of them. After any other failure, the core [retries](tidegate_core::pipeline) the rows in
-//! smaller batches, and alone in the last retry. So a row is dropped only for what a call with its text alone
-//! has answered, unless the run has no retries.
+//! again for each half of them. If it rejects two texts in a row that are alone in their calls, the reason may be
+//! the same for all: then parts are halved without a call until a text is not rejected. So a batch of N texts that
+//! are all rejected takes about N calls instead of 2 N, and no text counts as rejected that was not alone in a
+//! call. After any other failure, the core [retries](tidegate_core::pipeline) the rows in smaller batches, and
+//! alone in the last retry. So a row is dropped only for what a call with its text alone has answered, unless the
+//! run has no retries.
 
 use serde_json::Value;
 use tidegate_core::budget::Usage;
@@ -29,6 +32,9 @@ pub struct EmbeddingFill {
     /// The largest number of rows in one call.
     pub batch_size: u32,
 }
+
+/// The texts in a row that are rejected alone, after which the others are likely to be rejected, too.
+const COMMON_REASON: u32 = 2;
 
 /// Where the result of a text is sent. `None` after it was sent.
 type Reply = Option<ReplySender>;
@@ -63,6 +69,8 @@ impl EmbeddingFill {
         // Every member has checked it before it submitted.
         let Ok(client) = client(calls, column) else { return };
         let mut parts: Vec<Vec<usize>> = vec![(0..inputs.len()).collect()];
+        // The texts in a row that were rejected alone.
+        let mut rejected = 0_u32;
         while let Some(part) = parts.pop() {
             let mut send = |at: usize, result: Result<Value, FillError>| {
                 if let Some(reply) = replies[at].take() {
@@ -72,7 +80,13 @@ impl EmbeddingFill {
             };
             match part[..] {
                 [] => {}
-                [at] => send(at, self.embed(client, column, calls, &inputs[at]).await),
+                [at] => {
+                    let result = self.embed(client, column, calls, &inputs[at]).await;
+                    let is_rejected = result.as_ref().is_err_and(may_concern_one_text);
+                    rejected = if is_rejected { rejected.saturating_add(1) } else { 0 };
+                    send(at, result);
+                }
+                _ if rejected >= COMMON_REASON => parts.extend(halves(&part)),
                 _ => match self.embed_part(client, column, calls, &inputs, &part).await {
                     Ok(vectors) => {
                         for (at, vector) in part.into_iter().zip(vectors) {
@@ -80,8 +94,7 @@ impl EmbeddingFill {
                         }
                     }
                     Err(error) if may_concern_one_text(&error) => {
-                        let (first, second) = part.split_at(part.len() / 2);
-                        parts.extend([second.to_vec(), first.to_vec()]);
+                        parts.extend(halves(&part));
                     }
                     Err(error) => part.into_iter().for_each(|at| send(at, Err(error.clone()))),
                 },
@@ -120,6 +133,12 @@ fn client<'a>(calls: ModelCalls<'a>, column: &str) -> Result<&'a EmbeddingClient
         Some(Client::Embedding(client)) => Ok(client),
         _ => Err(FillError::no_client(column)),
     }
+}
+
+/// Returns the halves of a part, the first one last, so that it is the next one.
+fn halves(part: &[usize]) -> [Vec<usize>; 2] {
+    let (first, second) = part.split_at(part.len() / 2);
+    [second.to_vec(), first.to_vec()]
 }
 
 /// Returns whether a permanent failure of a call with several texts may be due to one of them.
