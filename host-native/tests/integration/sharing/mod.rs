@@ -1,5 +1,6 @@
 //! Tests of limits that several proxies and runs share over a real Redis server, under real faults.
 
+mod faults;
 mod servers;
 
 use std::io::{BufRead as _, BufReader};
