@@ -37,6 +37,9 @@ pub struct CheckReport {
     /// With which processes limits are shared, if they are and the store can be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     sharing: Option<String>,
+    /// The limits that are shared now, one line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shared_limits: Vec<String>,
     /// Error messages, except those of model calls.
     problems: Vec<String>,
     /// The exit code of a run with the same problems.
@@ -102,13 +105,15 @@ struct OutputCheck {
 /// If the pipeline file cannot be read. All other problems are part of the report.
 pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
     let mut preflight = Preflight::run(request, &mut |line| drop(writeln!(io::stderr(), "{line}"))).await?;
-    let sharing = match connect_share(&preflight.file, request).await {
-        Ok(share) => share.map(|share| share.to_string()),
-        Err(error) => {
-            preflight.problems.push(error);
-            None
+    let (mut sharing, mut shared_limits) = (None, Vec::new());
+    match connect_share(&preflight.file, request).await {
+        Ok(None) => {}
+        Ok(Some(share)) => {
+            sharing = Some(share.to_string());
+            shared_limits = share.describe_limits().await;
         }
-    };
+        Err(error) => preflight.problems.push(error),
+    }
     let states = call_models(&preflight).await?;
     let is_failed = |state: &ModelState| matches!(state, ModelState::Failed { .. });
     let call_exit = states.iter().any(is_failed).then_some(Exit::Provider);
@@ -135,6 +140,7 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
         dataset,
         output: OutputCheck { path: request.out.clone(), free_bytes: preflight.free_bytes },
         sharing,
+        shared_limits,
         problems: preflight.problems.iter().map(ToString::to_string).collect(),
         exit,
     })
@@ -292,6 +298,9 @@ impl fmt::Display for CheckReport {
         }
         if let Some(sharing) = &self.sharing {
             writeln!(f, "  sharing    {sharing}")?;
+        }
+        for limit in &self.shared_limits {
+            writeln!(f, "             {limit}")?;
         }
         self.problems.iter().try_for_each(|problem| write!(f, "\n{problem}\n"))
     }

@@ -80,6 +80,7 @@ pub struct ShareSettings {
     pub name: String,
     /// What this process does when it has lost the others, for example because the store is unreachable.
     pub on_loss: OnLoss,
+    authorities: Option<Vec<u8>>,
 }
 
 impl ShareSettings {
@@ -90,7 +91,7 @@ impl ShareSettings {
     /// is shown nowhere.
     #[must_use]
     pub fn new(url: &str, name: &str) -> Self {
-        Self { url: url.to_string(), name: name.to_string(), on_loss: OnLoss::default() }
+        Self { url: url.to_string(), name: name.to_string(), on_loss: OnLoss::default(), authorities: None }
     }
 
     /// Returns the settings with this URL.
@@ -104,12 +105,19 @@ impl ShareSettings {
     pub fn with_on_loss(self, on_loss: OnLoss) -> Self {
         Self { on_loss, ..self }
     }
+
+    /// Returns the settings with these certificate authorities, in PEM, instead of those of the system. The
+    /// URL must be one with `rediss://`.
+    #[must_use]
+    pub fn with_authorities(self, pem: &[u8]) -> Self {
+        Self { authorities: Some(pem.to_vec()), ..self }
+    }
 }
 
 /// Leaves out the URL, which may contain a password.
 impl fmt::Debug for ShareSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url: _, name, on_loss } = self;
+        let Self { url: _, name, on_loss, authorities: _ } = self;
         f.debug_struct("ShareSettings").field("name", name).field("on_loss", on_loss).finish_non_exhaustive()
     }
 }
@@ -133,6 +141,18 @@ pub enum ShareError {
     /// The gate shares its limits already.
     #[error("the gate shares its limits already, and can do so once")]
     AlreadyShared,
+    /// There are certificate authorities for an address without TLS.
+    #[error(
+        "certificate authorities are given for {address}, which has no TLS: expected an address with `rediss://`, or no \
+         `ca_file` in [share]"
+    )]
+    NoTls {
+        /// The address without credentials.
+        address: String,
+    },
+    /// The certificate authorities cannot be read.
+    #[error("the certificate authorities cannot be read: expected certificates in PEM")]
+    Authorities,
     /// The server cannot be reached, or rejects commands.
     #[error("cannot share limits over {address}: {why}")]
     Unreachable {
@@ -220,14 +240,14 @@ impl Share {
     ///
     /// # Errors
     ///
-    /// The URL or the name is not valid, or the server cannot be reached within a second.
+    /// The URL, the name or the authorities are not valid, or the server cannot be reached within a second.
     pub async fn connect(settings: &ShareSettings) -> Result<Self, ShareError> {
-        let ShareSettings { url, name, on_loss } = settings;
+        let ShareSettings { url, name, on_loss, .. } = settings;
         check_name(name)?;
         if url.is_empty() {
             return Err(ShareError::NoUrl);
         }
-        let connection = Arc::new(Connection::open(url, name).await?);
+        let connection = Arc::new(Connection::open(settings).await?);
         let config = ShareConfig { on_loss: *on_loss, ..ShareConfig::default() };
         let (limits, leaves) = (Mutex::default(), watch::Sender::new(false));
         Ok(Self { connection, name: name.clone(), config, limits, leaves })
@@ -269,6 +289,17 @@ impl Share {
     #[must_use]
     pub fn status_of(&self, limit: &str) -> Option<ShareStatus> {
         self.limits.lock().iter().find(|known| *known.name == *limit).map(SharedLimit::status)
+    }
+
+    /// Describes the limits that processes share under the name now, one line for each, or one line if there are
+    /// none or the store does not list them. This process joins none of them. It takes at most five seconds: the
+    /// store looks at all its keys.
+    pub async fn describe_limits(&self) -> Vec<String> {
+        match self.connection.limits(&self.name, self.config.ttl.into()).await {
+            Ok(limits) if limits.is_empty() => vec!["no process has shared a limit in the last day".to_string()],
+            Ok(limits) => limits.iter().map(ToString::to_string).collect(),
+            Err(error) => vec![format!("the shared limits cannot be listed: {error}")],
+        }
     }
 
     /// Returns whether the limit `limit` is shared. A shared limit keeps its algorithm and settings.

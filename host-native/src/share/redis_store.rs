@@ -17,19 +17,22 @@
 //! hundred bytes, so that a server that was restarted needs no second round trip. The keys expire a day after
 //! the last write.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, RedisResult, cmd};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, RedisResult, TlsCertificates, cmd};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde::Serialize;
 use tidegate_core::share::{Decide, Decided, Decision, Lead, MemberReport, Reports, TakeLead, Term};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::ShareError;
 use super::store::{Store, StoreError};
+use super::{ShareError, ShareSettings};
 
 /// How long one step may take, with the connection if there is none. It is below the time after which a
 /// member takes the lead, so that one lost answer does not replace the leader.
@@ -47,8 +50,45 @@ const POSITION: &str = "position";
 /// KEYS: check. Fails on a server that cannot be written to.
 const CHECK: &str = "return redis.call('SET', KEYS[1], '', 'EX', 60)";
 
-/// The name of the error that a node of a Redis Cluster returns for a key of another node.
-const MOVED: &str = "MOVED";
+/// How long [`Connection::limits`] may take.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How many keys the server looks at in one step of [`Connection::limits`].
+const SCANNED: u32 = 1_000;
+
+/// What the server is if it is a node of a cluster.
+const CLUSTER: &str = "it is a node of a Redis Cluster, expected a single primary";
+
+/// What the server expects if it ends the connection before it answers.
+const ENDED: &str = "it ends the connection; if it expects TLS, the address begins with `rediss://`";
+
+/// What the user lacks that is in the address.
+const NO_PERMISSION: &str = "the user in the address may not do this; give it the permissions in docs/sharing.md";
+
+/// What the client lacks to trust the server.
+const UNKNOWN_AUTHORITY: &str =
+    "no known authority has signed its certificate; `ca_file` in [share] names a private one";
+
+/// What an error at the start means, by a part of its text in lower case.
+const MEANINGS: [(&str, &str); 14] = [
+    // The key belongs to another node, or to none.
+    ("moved:", CLUSTER),
+    ("clusterdown", CLUSTER),
+    ("readonly", "it is a replica that cannot be written to"),
+    ("authenticationfailed", "it rejects the user or the password in the address; check both"),
+    ("noauth", "it requires a password; expected an address such as `redis://user:password@host:port`"),
+    ("noperm", NO_PERMISSION),
+    ("the user executing the script can't run", NO_PERMISSION),
+    ("unknownissuer", UNKNOWN_AUTHORITY),
+    // The certificate names a known authority, and another one has signed it.
+    ("badsignature", UNKNOWN_AUTHORITY),
+    ("not valid for name", "its certificate is for another host; expected an address with a name in the certificate"),
+    // A server that waits for the end of a line gets the first message of TLS.
+    ("did not answer", "it does not answer; check the host and the port, which must be one for TLS with `rediss://`"),
+    ("reset by peer", ENDED),
+    ("broken pipe", ENDED),
+    ("certificaterequired", "it requires a certificate of its clients; expected `tls-auth-clients no` at the server"),
+];
 
 /// KEYS: reports. ARGV: member, seq, report, seconds to keep.
 const REPORT: &str = "
@@ -103,6 +143,40 @@ redis.call('EXPIRE', KEYS[1], ARGV[3])
 return {term, redis.call('HGET', KEYS[1], 'snapshot')}"
 );
 
+/// KEYS: state. Returns the newest decision, and the milliseconds until the key expires.
+const READ: &str = "return {redis.call('HGET', KEYS[1], 'decision'), redis.call('PTTL', KEYS[1])}";
+
+/// What the store has about one shared limit.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct StoredLimit {
+    /// The shared limit: `provider/model/domain`.
+    limit: String,
+    /// The newest decision; `None` if there is none that can be read.
+    decision: Option<Decision>,
+    /// The time since a leader wrote it, by the clock of the store.
+    age: Duration,
+    /// Whether the leases of this decision have lapsed.
+    is_old: bool,
+}
+
+/// One line for people.
+impl fmt::Display for StoredLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, decision, age, is_old } = self;
+        let Some(decision) = decision else { return write!(f, "{limit}: no decision that can be read") };
+        let (slots, age) = (decision.limit, age.as_secs_f64());
+        write!(f, "{limit}: {slots} slots, ")?;
+        // The nonce is the number that the leader has drawn. Half of its digits tell leaders apart.
+        let leader = decision.term.nonce >> 21;
+        match decision.shares.len() {
+            processes if *is_old || processes == 0 => f.write_str("no process now")?,
+            1 => write!(f, "1 process, leader {leader:08x}")?,
+            processes => write!(f, "{processes} processes, leader {leader:08x}")?,
+        }
+        write!(f, ", newest decision {age:.1} s ago")
+    }
+}
+
 /// One connection to a server, for all limits of a process. It is opened again by the next step after a
 /// failure.
 pub(super) struct Connection {
@@ -121,12 +195,12 @@ struct OpenConnection {
 }
 
 impl Connection {
-    /// Connects to the server at `url`, and checks that it runs scripts and can be written to. `name` is that of
-    /// the processes that share.
-    pub(super) async fn open(url: &str, name: &str) -> Result<Self, ShareError> {
+    /// Connects to the server, and checks that it runs scripts and can be written to.
+    pub(super) async fn open(settings: &ShareSettings) -> Result<Self, ShareError> {
+        let ShareSettings { url, name, authorities, .. } = settings;
         // The error of the library is not shown: it may contain a part of the URL.
-        let client = Client::open(url).map_err(|_| ShareError::Url)?;
-        let info = client.get_connection_info();
+        let mut client = Client::open(url.as_str()).map_err(|_| ShareError::Url)?;
+        let info = client.get_connection_info().clone();
         let scheme = match info.addr() {
             ConnectionAddr::Tcp(..) => "redis://",
             ConnectionAddr::TcpTls { .. } => {
@@ -137,6 +211,17 @@ impl Connection {
             _ => "unix://",
         };
         let address = format!("{scheme}{}/{}", info.addr(), info.redis_settings().db());
+        if let Some(pem) = authorities {
+            if scheme != "rediss://" {
+                return Err(ShareError::NoTls { address });
+            }
+            // The library takes a file without a certificate for no authority.
+            if CertificateDer::pem_slice_iter(pem).next().is_none() {
+                return Err(ShareError::Authorities);
+            }
+            let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
+            client = Client::build_with_tls(info, certificates).map_err(|_| ShareError::Authorities)?;
+        }
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(STEP_TIMEOUT))
             .set_response_timeout(Some(STEP_TIMEOUT));
@@ -148,20 +233,56 @@ impl Connection {
     }
 
     async fn check(&self, name: &str) -> Result<(), StoreError> {
-        let cluster = || StoreError::Failed("it is a node of a Redis Cluster, expected a single primary".to_string());
         let checked = self.run::<()>(&script(CHECK, &[&format!("tg{FORMAT}:{{{name}}}:check")])).await;
-        match checked {
-            Err(StoreError::Failed(why)) if why.contains(MOVED) => return Err(cluster()),
-            Err(StoreError::Failed(why)) if why.to_uppercase().contains("READONLY") => {
-                return Err(StoreError::Failed(format!("it is a replica that cannot be written to ({why})")));
-            }
-            checked => checked?,
+        if let Err(error) = checked {
+            let why = error.to_string();
+            let text = why.to_lowercase();
+            let meaning = MEANINGS.iter().find(|(part, _)| text.contains(part));
+            return Err(meaning.map_or(error, |(_, meaning)| StoreError::Failed(format!("{meaning} ({why})"))));
         }
         // A node of a cluster has some of the keys only. A server that does not permit the command is taken for none.
         let mut info = cmd("INFO");
         info.arg("cluster");
         let info: String = self.run(&info).await.unwrap_or_default();
-        if info.contains("cluster_enabled:1") { Err(cluster()) } else { Ok(()) }
+        if info.contains("cluster_enabled:1") { Err(StoreError::Failed(CLUSTER.to_string())) } else { Ok(()) }
+    }
+
+    /// Returns what the store has about each limit that the processes called `name` share, in the order of their
+    /// names. `lease` is how long a decision gives leases.
+    pub(super) async fn limits(&self, name: &str, lease: Duration) -> Result<Vec<StoredLimit>, StoreError> {
+        let read = async {
+            let mut limits = Vec::new();
+            for limit in self.limit_names(name).await? {
+                let (decision, expires_ms): (Option<String>, i64) =
+                    self.run(&script(READ, &[&state_key(name, &limit)])).await?;
+                let left = Duration::from_millis(u64::try_from(expires_ms).unwrap_or(0));
+                let age = KEPT.saturating_sub(left);
+                let decision = decision.and_then(|text| serde_json::from_str(&text).ok());
+                limits.push(StoredLimit { limit, decision, age, is_old: age > lease });
+            }
+            Ok(limits)
+        };
+        timeout(LIST_TIMEOUT, read).await.unwrap_or(Err(StoreError::Timeout(LIST_TIMEOUT)))
+    }
+
+    /// Returns the names of the limits that the processes called `name` share.
+    async fn limit_names(&self, name: &str) -> Result<BTreeSet<String>, StoreError> {
+        let pattern = state_key(name, "*");
+        // A name contains no character with a meaning in a pattern.
+        let (prefix, suffix) = pattern.split_once('*').unwrap_or_default();
+        let (mut names, mut cursor) = (BTreeSet::new(), 0);
+        loop {
+            let mut step = cmd("SCAN");
+            step.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
+            let (next, keys): (u64, Vec<Vec<u8>>) = self.run(&step).await?;
+            let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
+            let limits = keys.filter_map(|key| key.strip_prefix(prefix)?.strip_suffix(suffix));
+            names.extend(limits.map(ToString::to_string));
+            cursor = next;
+            if cursor == 0 {
+                return Ok(names);
+            }
+        }
     }
 
     /// Returns the address without credentials.
@@ -225,6 +346,15 @@ fn term_text(term: Term) -> String {
     format!("{} {}", term.epoch, term.nonce)
 }
 
+/// Returns a key of the limit `limit` that the processes called `name` share.
+fn limit_key(name: &str, limit: &str, part: &str) -> String {
+    format!("tg{FORMAT}:{{{name}:{limit}}}:{part}")
+}
+
+fn state_key(name: &str, limit: &str) -> String {
+    limit_key(name, limit, "state")
+}
+
 /// The store of one shared limit.
 pub(super) struct RedisStore {
     connection: Arc<Connection>,
@@ -236,8 +366,8 @@ impl RedisStore {
     /// Creates the store of the limit `limit` (`provider/model/domain`) that the processes called `name`
     /// share.
     pub(super) fn new(connection: Arc<Connection>, name: &str, limit: &str) -> Self {
-        let key = |part| format!("tg{FORMAT}:{{{name}:{limit}}}:{part}");
-        Self { connection, state: key("state"), reports: key("reports") }
+        let (state, reports) = (state_key(name, limit), limit_key(name, limit, "reports"));
+        Self { connection, state, reports }
     }
 
     fn damaged(key: &str, field: &str) -> StoreError {

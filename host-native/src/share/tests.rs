@@ -137,8 +137,8 @@ async fn the_store_in_memory_keeps_the_contract() {
 
 #[tokio::test]
 async fn the_store_on_redis_keeps_the_contract_also_with_a_password_and_after_a_loss_of_its_data() {
-    let mut server = RedisServer::start_with(Some("pass-word"));
-    let connection = Arc::new(Connection::open(&server.url(), "prod").await.unwrap());
+    let mut server = RedisServer::start_with_password();
+    let connection = Arc::new(Connection::open(&ShareSettings::new(&server.url(), "prod")).await.unwrap());
     let store = |limit| RedisStore::new(Arc::clone(&connection), "prod", limit);
     check_contract(&store("acme/{odd} model/chat")).await;
     // Another limit has its own state.
@@ -154,7 +154,7 @@ async fn the_store_on_redis_keeps_the_contract_also_with_a_password_and_after_a_
 #[tokio::test]
 async fn a_leader_arises_whatever_the_values_in_the_store_are() {
     let server = RedisServer::start();
-    let connection = Arc::new(Connection::open(&server.url(), "prod").await.unwrap());
+    let connection = Arc::new(Connection::open(&ShareSettings::new(&server.url(), "prod")).await.unwrap());
     let (first, second) = (Term { epoch: 1, nonce: 1 }, Term { epoch: 2, nonce: 2 });
     let huge = ["99999999999999999999 1", "9007199254740993 1", "9999999999999999999", "9007199254740992", "1e30"];
     for damaged in ["x", "{}", "-1", "\"\"", "1 2 3", "1e9", "inf", "nan"].into_iter().chain(huge) {
@@ -193,7 +193,7 @@ async fn a_leader_arises_whatever_the_values_in_the_store_are() {
 #[tokio::test]
 async fn the_driver_takes_the_lead_of_a_store_with_a_damaged_snapshot_and_says_so() {
     let server = RedisServer::start();
-    let connection = Arc::new(Connection::open(&server.url(), "prod").await.unwrap());
+    let connection = Arc::new(Connection::open(&ShareSettings::new(&server.url(), "prod")).await.unwrap());
     let store = RedisStore::new(connection, "prod", "acme/m/chat");
     let state = &store.state;
     server.send(&format!("HSET {state} term \"5 5\" version 7 decision nonsense snapshot nonsense")).unwrap();
@@ -212,7 +212,7 @@ async fn the_driver_takes_the_lead_of_a_store_with_a_damaged_snapshot_and_says_s
 async fn a_server_that_cannot_be_written_to_is_an_error_at_the_start() {
     let server = RedisServer::start();
     server.send("REPLICAOF 127.0.0.1 1").unwrap();
-    let error = Connection::open(&server.url(), "prod").await.err().unwrap().to_string();
+    let error = Connection::open(&ShareSettings::new(&server.url(), "prod")).await.err().unwrap().to_string();
     assert!(error.contains("it is a replica that cannot be written to"), "{error}");
 }
 
@@ -254,7 +254,17 @@ async fn settings_that_cannot_work_are_errors_without_the_password() {
     }
     let unreachable = connect("redis://user:secret@127.0.0.1:1/3", "prod").await;
     assert!(unreachable.starts_with("cannot share limits over redis://127.0.0.1:1/3: "), "{unreachable}");
-    let server = RedisServer::start_with(Some("pass-word"));
+    let with_authorities = async |url: &str, pem: &str| {
+        let settings = ShareSettings::new(url, "prod").with_authorities(pem.as_bytes());
+        Share::connect(&settings).await.unwrap_err()
+    };
+    let without_certificate = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    for pem in ["", "nothing", without_certificate, &without_certificate.replace("PRIVATE KEY", "CERTIFICATE")] {
+        assert_eq!(with_authorities("rediss://:secret@127.0.0.1:1", pem).await, ShareError::Authorities);
+    }
+    let address = "redis://127.0.0.1:1/0".to_string();
+    assert_eq!(with_authorities("redis://:secret@127.0.0.1:1", "").await, ShareError::NoTls { address });
+    let server = RedisServer::start_with_password();
     let wrong = connect(&format!("redis://:secret@127.0.0.1:{}", server.port()), "prod").await;
     assert!(wrong.contains(&format!("127.0.0.1:{}", server.port())), "{wrong}");
 }

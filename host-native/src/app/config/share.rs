@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::ops::{Deref, Range};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::document::Document;
 use super::source::{FileError, SourceText};
+use super::transport::read_certificates;
 use super::value::{Checked, Text, WithSpan};
 use crate::app::provider::key::is_variable_name;
 use crate::share::{OnLoss, ShareSettings, check_name};
@@ -24,6 +26,8 @@ pub(crate) struct RawShare {
     url_env: Option<WithSpan<Text>>,
     /// The name that all processes use that share limits: letters, digits, `-`, `_` and `.`
     name: WithSpan<Text>,
+    /// A PEM file with the certificate authorities to trust for a `rediss://` address. Default: those of the system
+    ca_file: Option<WithSpan<Text>>,
     /// What happens when the other processes are lost for longer than five seconds. Default: share
     on_loss: Option<OnLossName>,
 }
@@ -47,11 +51,13 @@ pub struct ShareTable {
     url_env: Option<(String, Range<usize>)>,
     name: String,
     on_loss: OnLoss,
+    /// The text of `ca_file`.
+    authorities: Option<Vec<u8>>,
 }
 
 impl RawShare {
-    /// Checks the table.
-    pub(crate) fn check(self, file: &Document<'_>) -> Result<ShareTable, FileError> {
+    /// Checks the table. `ca_file` is relative to `directory`.
+    pub(crate) fn check(self, file: &Document<'_>, directory: &Path) -> Result<ShareTable, FileError> {
         let Checked(name) = self.name.get();
         if check_name(name).is_err() {
             return Err(file
@@ -63,9 +69,10 @@ impl RawShare {
             Some(OnLossName::Stop) => OnLoss::Stop,
             Some(OnLossName::Alone) => OnLoss::Alone,
         };
-        let name = name.clone();
+        let authorities = self.ca_file.map(|name| read_certificates(file, &name, directory)).transpose()?;
+        let (name, authorities) = (name.clone(), authorities.map(|(pem, _)| pem));
         let url_env = self.url_env.map(|variable| (variable.get().0.clone(), variable.span()));
-        Ok(ShareTable { url_env, name, on_loss })
+        Ok(ShareTable { url_env, name, on_loss, authorities })
     }
 }
 
@@ -99,7 +106,11 @@ impl ShareTable {
 
     /// Returns the settings with this address.
     pub(crate) fn settings_at(&self, url: &str) -> ShareSettings {
-        ShareSettings::new(url, &self.name).with_on_loss(self.on_loss)
+        let settings = ShareSettings::new(url, &self.name).with_on_loss(self.on_loss);
+        match &self.authorities {
+            Some(pem) => settings.with_authorities(pem),
+            None => settings,
+        }
     }
 }
 

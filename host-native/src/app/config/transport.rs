@@ -41,11 +41,21 @@ pub(crate) fn read_authorities(
         let message = "`ca_file` is given for an address without https, which has no certificate";
         return Err(file.error(name.span(), message).expected("an address with https, or no `ca_file`"));
     }
+    Ok(Some(read_certificates(file, name, directory)?.1))
+}
+
+/// Reads the PEM file `name`, which is relative to `directory`. Returns its text, and its certificates, of which
+/// there is at least one.
+pub(crate) fn read_certificates(
+    file: &Document<'_>,
+    name: &WithSpan<Text>,
+    directory: &Path,
+) -> Result<(Vec<u8>, Vec<Certificate>), FileError> {
     let invalid = |message: String| file.error(name.span(), message).expected("a file of certificates in PEM");
     let path = directory.join(&name.get().0);
     let text = std::fs::read(&path).map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))?;
     match Certificate::from_pem_bundle(&text) {
-        Ok(certificates) if !certificates.is_empty() => Ok(Some(certificates)),
+        Ok(certificates) if !certificates.is_empty() => Ok((text, certificates)),
         _ => Err(invalid(format!("{} holds no certificate", path.display()))),
     }
 }

@@ -63,13 +63,14 @@ fn configuration(args: &ProxyArgs) -> Result<ProxyConfig, Error> {
     Ok(config)
 }
 
-/// Connects to the store of shared limits, and describes it in a line, for `--check`. The line is empty if
-/// limits are not shared.
+/// Connects to the store of shared limits, and describes it and the limits that are shared now, for `--check`. The
+/// text is empty if limits are not shared.
 async fn sharing(config: &ProxyConfig) -> Result<String, ShareError> {
-    match &config.share {
-        Some(settings) => Ok(format!("{}\n", Share::connect(settings).await?)),
-        None => Ok(String::new()),
-    }
+    let Some(settings) = &config.share else { return Ok(String::new()) };
+    let share = Share::connect(settings).await?;
+    let mut lines = vec![share.to_string()];
+    lines.extend(share.describe_limits().await.iter().map(|line| format!("  {line}")));
+    Ok(lines.join("\n") + "\n")
 }
 
 fn address(text: &str) -> Result<Url, Error> {

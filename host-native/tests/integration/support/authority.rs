@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,11 +24,16 @@ impl Authority {
         self.0.pem()
     }
 
+    /// Returns a certificate for `host`, and its key.
+    pub(crate) fn certify(&self, host: &str) -> (Certificate, KeyPair) {
+        let key = KeyPair::generate().unwrap();
+        (CertificateParams::new([host.to_string()]).unwrap().signed_by(&key, &self.0).unwrap(), key)
+    }
+
     /// Starts a server with a certificate for `host` that gives each connection one response with the JSON
     /// `body`. Returns its port.
     pub(crate) async fn serve(&self, host: &str, body: &'static str) -> u16 {
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new([host.to_string()]).unwrap().signed_by(&key, &self.0).unwrap();
+        let (certificate, key) = self.certify(host);
         let _ = rustls::crypto::ring::default_provider().install_default();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let config = ServerConfig::builder().with_no_client_auth();

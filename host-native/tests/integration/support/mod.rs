@@ -1,6 +1,8 @@
 //! Shared support of the integration tests: a scratch directory to run the program in, and test servers.
 
 pub(crate) mod authority;
+#[cfg(unix)]
+pub(crate) mod link;
 pub(crate) mod patience;
 pub(crate) mod provider;
 pub(crate) mod redis_server;

@@ -130,6 +130,8 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
         }
         // Rejects the first `number` calls.
         "refuses" if call <= number => rejection(&seen, 429, "10", "rate_limit_exceeded"),
+        // Rejects the call with this number, from 1.
+        "refusesnth" if call == number => rejection(&seen, 429, "10", "rate_limit_exceeded"),
         // Answers the first call with a Retry-After of `number` milliseconds.
         "pauses" if call == 1 => rejection(&seen, 429, &number.to_string(), "rate_limit_exceeded"),
         "pauses" => completion("after the pause"),
@@ -138,7 +140,7 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
         // Fails the first call, and then rejects all others without a Retry-After.
         "failsfirst" if call == 1 => rejection(&seen, 500, "10", "server_error"),
         "failsfirst" => StatusCode::TOO_MANY_REQUESTS.into_response(),
-        "refuses" | "overloaded" | "fails" => completion("at last"),
+        "refuses" | "refusesnth" | "overloaded" | "fails" => completion("at last"),
         "quota" => rejection(&seen, 429, "10", "insufficient_quota"),
         // No quota, with a Retry-After that exceeds every wait.
         "quotalong" => rejection(&seen, 429, "3600000", "insufficient_quota"),

@@ -17,21 +17,28 @@ pub(crate) struct RedisServer {
     /// The process of the server. `None` while it is stopped.
     process: Option<String>,
     port: u16,
-    password: Option<&'static str>,
+    /// The arguments besides those that each server has.
+    arguments: Vec<String>,
 }
 
 impl RedisServer {
     /// Starts a server.
     pub(crate) fn start() -> Self {
-        Self::start_with(None)
+        Self::start_with(&[])
     }
 
-    /// Starts a server that requires a password, if one is given.
-    pub(crate) fn start_with(password: Option<&'static str>) -> Self {
+    /// Starts a server that requires the password `pass-word`.
+    pub(crate) fn start_with_password() -> Self {
+        Self::start_with(&["--requirepass", "pass-word"])
+    }
+
+    /// Starts a server with these arguments of `redis-server` besides those for its address.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         // Another process may take the port between its choice and its use.
         for _ in 0..10 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let mut server = Self { child: spawn(port, password), process: None, port, password };
+            let port = free_port();
+            let mut server = Self { child: spawn(port, &arguments), process: None, port, arguments: arguments.clone() };
             if server.find_process() {
                 return server;
             }
@@ -45,14 +52,24 @@ impl RedisServer {
 
     /// Returns the URL with the password.
     pub(crate) fn url(&self) -> String {
-        let login = self.password.map_or_else(String::new, |password| format!(":{password}@"));
-        format!("redis://{login}127.0.0.1:{}", self.port)
+        self.url_at(self.port)
+    }
+
+    /// Returns the URL with the password for another port, which leads to the server.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        let login = self.password().map_or_else(String::new, |password| format!(":{password}@"));
+        format!("redis://{login}127.0.0.1:{port}")
+    }
+
+    fn password(&self) -> Option<&str> {
+        let at = self.arguments.iter().position(|argument| argument == "--requirepass")?;
+        self.arguments.get(at + 1).map(String::as_str)
     }
 
     /// Sends a command and returns the answer. `None` if the server does not answer.
     pub(crate) fn send(&self, command: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        let login = self.password.map_or_else(String::new, |password| format!("AUTH {password}\r\n"));
+        let login = self.password().map_or_else(String::new, |password| format!("AUTH {password}\r\n"));
         write!(stream, "{login}{command}\r\nQUIT\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
@@ -68,7 +85,7 @@ impl RedisServer {
 
     /// Starts a stopped server again, at the same port.
     pub(crate) fn restart(&mut self) {
-        self.child = spawn(self.port, self.password);
+        self.child = spawn(self.port, &self.arguments);
         assert!(self.find_process(), "the port was taken");
     }
 
@@ -105,13 +122,16 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(port: u16, password: Option<&str>) -> Child {
+/// Returns a port that no program uses now.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn spawn(port: u16, arguments: &[String]) -> Child {
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", MOST_SECONDS, "redis-server", "--bind", "127.0.0.1", "--port", &port.to_string()]);
-    command.args(["--save", "", "--appendonly", "no"]);
-    if let Some(password) = password {
-        command.args(["--requirepass", password]);
-    }
+    // A file of settings comes first.
+    command.args(["--signal=KILL", MOST_SECONDS, "redis-server"]).args(arguments);
+    command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
     command.current_dir(std::env::temp_dir());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("the program `timeout` exists")

@@ -167,7 +167,7 @@ impl PipelineFile {
             tools,
             currency,
             output: settings::check_output(&file, output)?,
-            share: share.map(|Table(share)| share.check(&file)).transpose()?,
+            share: share.map(|Table(share)| share.check(&file, directory)).transpose()?,
             source,
         })
     }

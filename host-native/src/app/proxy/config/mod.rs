@@ -38,6 +38,7 @@
 //! [share]                         # other processes that share the limits of the same account
 //! url_env = "TIDEGATE_SHARE_URL"  # the variable with the address of a Redis or Valkey server
 //! name = "acme-prod"              # the same in all processes that share
+//! # ca_file = "authority.pem"     # certificate authorities to trust; default: those of the system
 //! on_loss = "share"               # when the others are lost: share, stop or alone
 //!
 //! [tenants]
@@ -284,8 +285,8 @@ impl ProxyConfig {
             rate_limit_headers: raw.rate_limit_headers.unwrap_or(true),
             share: match (raw.share, share_url) {
                 (None, url) => url.map(flag_settings),
-                (Some(Table(share)), Some(url)) => Some(share.check(&file)?.settings_at(url)),
-                (Some(Table(share)), None) => Some(share.check(&file)?.settings(source, environment)?),
+                (Some(Table(share)), Some(url)) => Some(share.check(&file, directory)?.settings_at(url)),
+                (Some(Table(share)), None) => Some(share.check(&file, directory)?.settings(source, environment)?),
             },
             providers: provider::check(&file, raw.providers, directory, environment)?,
             tenants: match raw.tenants {

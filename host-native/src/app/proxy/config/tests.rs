@@ -230,6 +230,8 @@ fn limits_are_shared_with_a_valid_name_and_an_address_that_is_shown_nowhere() {
         ("url_env = \"TIDEGATE_SHARE_URL\"", "name"),
         ("name = \"a b\"", "`a b` is not a name to share limits under"),
         ("name = \"a\"\non_loss = \"halt\"", "stop"),
+        ("name = \"a\"\nca_file = \"no-such.pem\"", "cannot read no-such.pem"),
+        ("name = \"a\"\nca_file = \"Cargo.toml\"", "Cargo.toml holds no certificate"),
     ] {
         let error = share(keys).unwrap_err();
         assert!(error.contains(expected), "{error}");

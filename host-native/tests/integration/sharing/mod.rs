@@ -1,5 +1,8 @@
 //! Tests of limits that several proxies and runs share over a real Redis server, under real faults.
 
+mod faults;
+mod servers;
+
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -56,7 +59,12 @@ impl ProxyProcess {
     /// Returns the state of its share, or null before its first call.
     async fn share(&self) -> Value {
         let page: Value = serde_json::from_str(&self.page("/why").await).unwrap();
-        page["resources"][0]["share"].clone()
+        let mut share = page["resources"][0]["share"].clone();
+        // The age changes all the time, so a wait for something else would never fail.
+        if let Some(age) = share.as_object_mut().and_then(|share| share.remove("age_ms")) {
+            share["is_recent"] = age.as_u64().is_some_and(|age| age < 1_000).into();
+        }
+        share
     }
 
     /// Waits until it has a valid share of a limit of `members` processes.
@@ -90,7 +98,7 @@ struct Proxies {
 impl Proxies {
     /// Starts two proxies and makes one call through each, so that both are members.
     async fn start() -> Self {
-        let server = RedisServer::start_with(Some("pass-word"));
+        let server = RedisServer::start_with_password();
         let (base_url, seen) = provider();
         let mut scratch = Scratch::new(1);
         scratch.env("SHARE_URL", &server.url());
@@ -158,6 +166,32 @@ async fn two_proxies_share_one_limit_and_show_it_without_the_password() {
     let checked = scratch.run(&["proxy", "proxy.toml", "--check"]);
     checked.assert(0, &["shares limits as `test` over", &address]);
     assert!(!checked.all().contains("pass-word") && !metrics.contains("pass-word"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_shows_the_shared_limits_and_joins_none() {
+    let proxies = Proxies::start().await;
+    // Other names and other keys at the server are not shown.
+    proxies.server.send("SET tg1:{test2:p/held/chat}:state x").unwrap();
+    proxies.server.send("HSET tg1:{test2:p/other/chat}:state decision x").unwrap();
+    proxies.server.send("HSET tg1:{test:p/broken/chat}:state decision x").unwrap();
+    let shown = || {
+        let checked = proxies.scratch.run(&["proxy", "proxy.toml", "--check"]);
+        checked.assert(0, &["  p/broken/chat: no decision that can be read\n  p/held/chat: 8 slots, "]);
+        assert!(!checked.all().contains("other"), "{}", checked.all());
+        checked.stdout.lines().last().unwrap().to_string()
+    };
+    let [line, again] = [shown(), shown()];
+    assert!(line.starts_with("  p/held/chat: 8 slots, 2 processes, leader "), "{line}");
+    assert!(line.contains(", newest decision ") && line.ends_with(" s ago"), "{line}");
+    let leader = |line: &str| line.split_once("leader ").unwrap().1[..8].to_string();
+    assert_eq!(leader(&line), leader(&again));
+    assert_eq!(proxies.first.share().await["members"], 2);
+    for proxy in [&proxies.first, &proxies.second] {
+        proxy.signal("-INT");
+    }
+    let is_over = || shown().starts_with("  p/held/chat: 8 slots, no process now, newest decision ");
+    until(async || is_over(), |is_over| *is_over).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -281,10 +315,12 @@ async fn a_run_shares_the_limits_of_its_models_and_shows_its_last_share() {
                     [[columns]]\nname = \"title\"\nmodel = \"writer\"\nprompt = \"A title for {{ note }}\"\n";
     scratch.write("pipeline.toml", pipeline);
     let sharing = format!("shares limits as `test` over redis://127.0.0.1:{}/0", server.port());
-    scratch.run(&["check", "pipeline.toml"]).assert(0, &[&sharing]);
+    scratch.run(&["check", "pipeline.toml"]).assert(0, &[&sharing, "no process has shared a limit in the last day"]);
     let last_share = "shared: mock/writer/chat: 4 of 4 slots, 1 process, this one leads";
     scratch.run(&["run", "pipeline.toml"]).assert(0, &[&sharing, last_share]);
     assert!(is_left(&server, "mock/writer/chat"));
+    let limit = "             mock/writer/chat: 4 slots, no process now, newest decision ";
+    scratch.run(&["check", "pipeline.toml"]).assert(0, &[&sharing, limit]);
     // A run that ends with an error leaves as well.
     let fails = scratch.run(&["run", "pipeline.toml"]);
     assert_ne!(fails.code, 0);

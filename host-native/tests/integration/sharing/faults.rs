@@ -1,0 +1,361 @@
+//! Tests of two proxies that share a limit while the network between them and the server fails, each over a link of
+//! its own, and while the server fails. Requests go to both all the time, and the provider counts the calls in
+//! flight.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::{LIMIT, ProxyProcess};
+use crate::support::Scratch;
+use crate::support::link::Link;
+use crate::support::patience::until;
+use crate::support::provider::{Seen, provider};
+use crate::support::redis_server::RedisServer;
+
+/// The model of the calls, each of which takes 40 ms.
+const MODEL: &str = "slow-40";
+/// The key of its state at the server.
+const STATE: &str = "tg1:{test:p/slow-40/chat}:state";
+/// Well below the five seconds of a lease.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// Two proxies, each with a link to the server.
+struct World {
+    server: RedisServer,
+    links: [Link; 2],
+    proxies: [ProxyProcess; 2],
+    seen: Arc<Seen>,
+}
+
+impl World {
+    /// Starts two proxies. `keys` are those of `[share]` and of the provider.
+    async fn start(server: RedisServer, on_loss: &str, limit: &str) -> Self {
+        let (base_url, seen) = provider();
+        let mut scratch = Scratch::new(1);
+        scratch.write(
+            "proxy.toml",
+            &format!(
+                "listen = \"127.0.0.1:0\"\n[share]\nurl_env = \"SHARE_URL\"\nname = \"test\"\non_loss = \"{on_loss}\"\n\
+                 [[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\nmax_parallel = {LIMIT}\nlimit = \"{limit}\"\n"
+            ),
+        );
+        let links = [Link::open(server.port()).await, Link::open(server.port()).await];
+        let mut start = |link: &Link| {
+            scratch.env("SHARE_URL", &server.url_at(link.port()));
+            tokio::task::block_in_place(|| ProxyProcess::start(&scratch))
+        };
+        let proxies = [start(&links[0]), start(&links[1])];
+        Self { server, links, proxies, seen }
+    }
+
+    /// Waits until both proxies have a share of one limit, and know of no error.
+    async fn until_shared(&self) {
+        for proxy in &self.proxies {
+            let is_shared = |share: &Value| {
+                let has_lease = share["is_recent"] == true && share["is_degraded"] == false;
+                has_lease && share["members"] == 2 && share["error"].is_null()
+            };
+            until(async || proxy.share().await, is_shared).await;
+        }
+    }
+
+    /// Waits until a proxy has no valid share.
+    async fn until_degraded(&self, proxy: usize) {
+        until(async || self.proxies[proxy].share().await, |share| share["is_degraded"] == true).await;
+    }
+
+    /// Checks that both proxies have a valid share during this time.
+    async fn check_shared_for(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            for proxy in &self.proxies {
+                let share = proxy.share().await;
+                assert_eq!(share["is_degraded"], false, "{share}");
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Returns the index of the proxy that leads.
+    async fn leader(&self) -> usize {
+        usize::from(self.proxies[0].share().await["is_leader"] == false)
+    }
+
+    /// Returns the most calls that were in flight at the same time since the last call of this method.
+    fn take_peak(&self) -> u32 {
+        self.seen.peak.swap(self.seen.in_flight(), Ordering::SeqCst)
+    }
+
+    /// Checks that the limit was kept and is used.
+    fn check_peak(&self) {
+        assert_eq!(self.take_peak(), LIMIT);
+    }
+
+    /// Returns a JSON value that the leader has written to the server, or null.
+    fn value(&self, state: &str, field: &str) -> Value {
+        let answer = self.server.send(&format!("HGET {state} {field}")).unwrap();
+        let json = answer.find('{').zip(answer.rfind('}')).map_or("null", |(from, to)| &answer[from..=to]);
+        serde_json::from_str(json).unwrap()
+    }
+}
+
+/// Requests to both proxies: as many as the limit wait at each at any time.
+struct Load {
+    /// How many requests each proxy has answered.
+    answered: [Arc<AtomicU32>; 2],
+    stops: Arc<AtomicBool>,
+    tasks: JoinSet<()>,
+}
+
+impl Load {
+    /// Starts the requests, and waits until the limit is shared and used.
+    async fn start(world: &World) -> Self {
+        let mut load = Self { answered: <[_; 2]>::default(), stops: Arc::default(), tasks: JoinSet::new() };
+        for (proxy, answered) in world.proxies.iter().zip(&load.answered) {
+            let url = format!("{}/v1/chat/completions", proxy.address);
+            for _ in 0..LIMIT {
+                let (http, url) = (proxy.http.clone(), url.clone());
+                let (answered, stops) = (Arc::clone(answered), Arc::clone(&load.stops));
+                load.tasks.spawn(async move {
+                    while !stops.load(Ordering::SeqCst) {
+                        let request = http.post(&url).json(&json!({ "model": MODEL, "messages": [] }));
+                        assert_eq!(request.send().await.unwrap().status(), 200);
+                        answered.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        }
+        load.until_answered(&[0, 1]).await;
+        world.until_shared().await;
+        until(async || world.seen.peak.load(Ordering::SeqCst), |peak| *peak == LIMIT).await;
+        load
+    }
+
+    /// Waits until these proxies have answered twice as many requests as can wait at one.
+    async fn until_answered(&self, proxies: &[usize]) {
+        for proxy in proxies {
+            let answered = || self.answered[*proxy].load(Ordering::SeqCst);
+            let enough = answered() + 2 * LIMIT;
+            until(async || answered(), |answered| *answered >= enough).await;
+        }
+    }
+
+    /// Ends the requests. Each was answered with 200.
+    async fn stop(self) {
+        self.stops.store(true, Ordering::SeqCst);
+        self.tasks.join_all().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_or_stalled_network_for_less_than_a_lease_changes_nothing() {
+    let world = World::start(RedisServer::start_with_password(), "stop", "fixed").await;
+    let load = Load::start(&world).await;
+    for fault in [Link::cut, Link::stall] {
+        world.links.iter().for_each(fault);
+        world.check_shared_for(SHORT).await;
+        load.until_answered(&[0, 1]).await;
+        world.links.iter().for_each(Link::heal);
+        world.until_shared().await;
+    }
+    load.stop().await;
+    world.check_peak();
+}
+
+/// Checks that no call starts while both proxies have lost the server by `fault`, and that they go on after it.
+async fn check_stop(fault: fn(&Link)) {
+    let world = World::start(RedisServer::start_with_password(), "stop", "fixed").await;
+    let load = Load::start(&world).await;
+    world.links.iter().for_each(fault);
+    for proxy in [0, 1] {
+        world.until_degraded(proxy).await;
+    }
+    until(async || world.seen.in_flight(), |calls| *calls == 0).await;
+    let calls = world.seen.calls();
+    // As long as `on_loss` takes to apply, and longer.
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(world.seen.calls(), calls);
+    world.links.iter().for_each(Link::heal);
+    world.until_shared().await;
+    load.until_answered(&[0, 1]).await;
+    load.stop().await;
+    world.check_peak();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_starts_after_a_long_cut_with_stop_and_calls_go_on_when_it_is_over() {
+    check_stop(Link::cut).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_starts_after_a_long_stall_with_stop_and_calls_go_on_when_it_is_over() {
+    check_stop(Link::stall).await;
+}
+
+/// Checks that a leader that has lost the server by `fault` goes on with its part of the limit, and that the other
+/// takes the lead and gets the whole limit.
+async fn check_share(fault: fn(&Link)) {
+    let world = World::start(RedisServer::start_with_password(), "share", "fixed").await;
+    let load = Load::start(&world).await;
+    world.check_peak();
+    let lost = world.leader().await;
+    let other = 1 - lost;
+    fault(&world.links[lost]);
+    world.until_degraded(lost).await;
+    let has_all = |share: &Value| share["is_leader"] == true && share["share"] == LIMIT;
+    until(async || world.proxies[other].share().await, has_all).await;
+    load.until_answered(&[lost, other]).await;
+    // The exemption E2: the part of the one that is cut off comes on top of the limit.
+    let peak = world.take_peak();
+    assert!(peak <= LIMIT + LIMIT / 2, "{peak}");
+    world.links[lost].heal();
+    world.until_shared().await;
+    // The share of the one that comes back rises when the other has given up its own.
+    let is_half = |share: &Value| share["share"] == LIMIT / 2;
+    for proxy in &world.proxies {
+        until(async || proxy.share().await, is_half).await;
+    }
+    until(async || world.seen.in_flight(), |calls| *calls <= LIMIT).await;
+    world.take_peak();
+    load.until_answered(&[lost, other]).await;
+    load.stop().await;
+    world.check_peak();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_for_long_goes_on_with_its_part_and_is_replaced() {
+    check_share(Link::cut).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_network_stalls_for_long_goes_on_with_its_part_and_is_replaced() {
+    check_share(Link::stall).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_network_keeps_the_shares() {
+    let world = World::start(RedisServer::start_with_password(), "stop", "fixed").await;
+    for link in &world.links {
+        link.delay(Duration::from_millis(50));
+    }
+    let load = Load::start(&world).await;
+    world.check_shared_for(SHORT).await;
+    load.until_answered(&[0, 1]).await;
+    world.until_shared().await;
+    load.stop().await;
+    world.check_peak();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_of_the_server_that_are_lost_double_nothing() {
+    let world = World::start(RedisServer::start(), "stop", "fixed").await;
+    let load = Load::start(&world).await;
+    for _ in 0..5 {
+        world.links.iter().for_each(Link::stall_replies);
+        for proxy in &world.proxies {
+            until(async || proxy.share().await, |share| !share["error"].is_null()).await;
+        }
+        world.links.iter().for_each(Link::cut);
+        world.links.iter().for_each(Link::heal);
+        world.until_shared().await;
+    }
+    load.stop().await;
+    world.check_peak();
+    // The leader has counted each call once.
+    let ended = async || {
+        let members = world.value(STATE, "snapshot")["members"].clone();
+        members.as_object().unwrap().values().map(|member| member["ended"].as_u64().unwrap()).sum::<u64>()
+    };
+    until(ended, |ended| *ended == u64::from(world.seen.calls())).await;
+}
+
+/// Returns the limit after one refused call. If `loses_replies`, the reply to the report of it is lost.
+async fn limit_after_a_refusal(loses_replies: bool) -> u64 {
+    let world = World::start(RedisServer::start(), "stop", "aimd").await;
+    let send = async |proxy: usize| {
+        let ProxyProcess { address, http, .. } = &world.proxies[proxy];
+        let request = http.post(format!("{address}/v1/chat/completions"));
+        let request = request.json(&json!({ "model": "refusesnth-3", "messages": [] }));
+        assert_eq!(request.send().await.unwrap().status(), 200);
+    };
+    // Both are members before the third call.
+    send(0).await;
+    send(1).await;
+    world.until_shared().await;
+    let limit = async || world.value("tg1:{test:p/refusesnth-3/chat}:state", "snapshot")["limit"].as_u64().unwrap();
+    let is_reported = async || {
+        let reports = world.server.send("HGETALL tg1:{test:p/refusesnth-3/chat}:reports").unwrap();
+        reports.contains("rate_limited")
+    };
+    until(limit, |limit| *limit == u64::from(LIMIT)).await;
+    if loses_replies {
+        for link in &world.links {
+            link.delay_replies(Duration::from_millis(600));
+        }
+    }
+    send(0).await;
+    if loses_replies {
+        until(is_reported, |is_reported| *is_reported).await;
+        world.links.iter().for_each(Link::cut);
+        world.links.iter().for_each(Link::heal);
+    }
+    until(limit, |limit| *limit < u64::from(LIMIT)).await;
+    // A report repeats the refusal until it is acknowledged.
+    until(is_reported, |is_reported| !is_reported).await;
+    limit().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_whose_report_is_repeated_cuts_the_limit_once() {
+    let expected = limit_after_a_refusal(false).await;
+    assert_eq!(limit_after_a_refusal(true).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flush_of_the_scripts_and_a_pause_of_the_server_change_nothing() {
+    let world = World::start(RedisServer::start_with_password(), "stop", "fixed").await;
+    let load = Load::start(&world).await;
+    assert!(world.server.send("SCRIPT FLUSH").unwrap().contains("+OK"));
+    world.until_shared().await;
+    assert!(world.server.send("CLIENT PAUSE 3000 ALL").unwrap().contains("+OK"));
+    world.check_shared_for(Duration::from_secs(4)).await;
+    load.until_answered(&[0, 1]).await;
+    world.until_shared().await;
+    load.stop().await;
+    world.check_peak();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_go_on_when_a_replica_that_lags_behind_replaces_the_primary() {
+    let primary = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);
+    let replication = Link::open(primary.port()).await;
+    let master = replication.port().to_string();
+    let replica = tokio::task::block_in_place(|| RedisServer::start_with(&["--replicaof", "127.0.0.1", &master]));
+    let is_up = || replica.send("INFO replication").unwrap().contains("master_link_status:up");
+    until(async || is_up(), |is_up| *is_up).await;
+    let mut world = World::start(primary, "stop", "fixed").await;
+    let load = Load::start(&world).await;
+    replication.stall();
+    let version = || world.value(STATE, "decision")["version"].as_u64().unwrap();
+    let at_stall = version();
+    // The replica lacks these decisions.
+    until(async || version(), |version| *version >= at_stall + 20).await;
+    world.server.stop();
+    replication.cut();
+    assert!(replica.send("REPLICAOF NO ONE").unwrap().contains("+OK"));
+    for link in &world.links {
+        link.redirect(replica.port());
+    }
+    world.server = replica;
+    world.check_shared_for(SHORT).await;
+    world.until_shared().await;
+    load.until_answered(&[0, 1]).await;
+    load.stop().await;
+    world.check_peak();
+    assert!(world.value(STATE, "decision")["version"].as_u64().unwrap() > at_stall);
+}
