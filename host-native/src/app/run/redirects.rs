@@ -22,8 +22,8 @@ const MAX_REDIRECTS: usize = 10;
 /// encrypted.
 pub(super) fn follow_redirects(builder: ClientBuilder, url: &Url, allow_plain_http: bool) -> ClientBuilder {
     let origin = Arc::new(Origin::new(url.host_str().unwrap_or_default()));
-    let resolved = Arc::clone(&origin);
-    let accept = move |name: &str, addresses: Vec<SocketAddr>| resolved.accept(name, addresses);
+    let of_addresses = Arc::clone(&origin);
+    let accept = move |name: &str, addresses: Vec<SocketAddr>| of_addresses.accept(name, addresses);
     let resolver = CheckedResolver { lookup: Arc::new(SystemResolver), accept };
     let follow = move |attempt: Attempt<'_>| {
         if attempt.previous().len() > MAX_REDIRECTS {

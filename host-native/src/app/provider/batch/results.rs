@@ -262,7 +262,9 @@ mod tests {
         let lines =
             [("a", failed()), ("a", answer(Some(3))), ("a", answer(Some(5))), ("b", answer(None)), ("b", failed())];
         let mut results = BatchResults::default();
-        lines.into_iter().for_each(|(id, result)| results.add(id.to_string(), result));
+        for (id, result) in lines {
+            results.add(id.to_string(), result);
+        }
         results.count();
         assert_eq!((results.used, results.unreported), (Usage::tokens(3, 0), 1));
         assert!(results.by_request.len() == 2 && results.by_request.values().all(Result::is_ok));
