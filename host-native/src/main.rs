@@ -140,6 +140,7 @@ fn request(args: RunArgs) -> RunRequest {
         export,
         metrics,
         share,
+        together,
         ..
     } = args;
     let retry_dropped = args.retry_dropped.map(|reasons| reasons.map_or_else(Vec::new, |Reasons(reasons)| reasons));
@@ -161,6 +162,7 @@ fn request(args: RunArgs) -> RunRequest {
         report,
         metrics,
         share,
+        together,
         export,
     }
 }

@@ -111,7 +111,8 @@ fn a_run_takes_no_more_memory_after_many_row_groups_than_after_few() {
                 }
             }
             // No hook is asked for, nothing fails, and nobody cancels.
-            PipelineEffect::PreBatch(_)
+            PipelineEffect::ClaimRowGroup
+            | PipelineEffect::PreBatch(_)
             | PipelineEffect::PostBatch(_)
             | PipelineEffect::Abort(_)
             | PipelineEffect::Warn(_) => {}

@@ -1,4 +1,4 @@
-//! The job that calls one hook of a row group.
+//! The job that calls one hook: a claim of a row group, or a hook of a row group.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,10 +12,11 @@ use super::Workload;
 use super::job::{Failure, Job, JobKind};
 use super::shared::Shared;
 use super::state::PendingHook;
-use crate::pipeline::{Hook, HookError};
+use crate::pipeline::HookError;
 use crate::runtime::Host;
 
-/// A job that calls one hook of a row group, spawned on the host by [`PipelineRun`](super::PipelineRun).
+/// A job that claims a row group or calls one hook of it, spawned on the host by
+/// [`PipelineRun`](super::PipelineRun).
 ///
 /// It runs to its end even if the run is cancelled or dropped. If it is dropped before its end, it reports
 /// that the hook failed.
@@ -23,12 +24,20 @@ pub type HookCall<H, W> = Job<H, HookKind<W>>;
 
 /// The kind of job that calls a hook.
 pub struct HookKind<W> {
-    hook: Hook,
-    row_group: u32,
+    target: HookTarget,
     workload: PhantomData<fn(W)>,
 }
 
-/// The hook of a workload, as a future. A pre-batch hook resolves with the rows to leave out.
+/// The hook that is called, and its row group.
+#[derive(Clone, Copy, Debug)]
+enum HookTarget {
+    Claim,
+    PreBatch(u32),
+    PostBatch(u32),
+}
+
+/// The hook of a workload, as a future. A pre-batch hook resolves with the rows to leave out, and a claim
+/// with the row group, if there is one.
 pub struct HookWork<W> {
     workload: Arc<W>,
     pending: PendingHook,
@@ -36,11 +45,12 @@ pub struct HookWork<W> {
 
 impl<H: Host, W: Workload> HookCall<H, W> {
     pub(super) fn of_hook(shared: Arc<Shared<H>>, workload: Arc<W>, pending: PendingHook) -> Self {
-        let (hook, row_group) = match &pending {
-            PendingHook::PreBatch(batch) => (Hook::PreBatch, batch.row_group),
-            PendingHook::PostBatch(group) => (Hook::PostBatch, group.row_group),
+        let target = match &pending {
+            PendingHook::Claim => HookTarget::Claim,
+            PendingHook::PreBatch(batch) => HookTarget::PreBatch(batch.row_group),
+            PendingHook::PostBatch(group) => HookTarget::PostBatch(group.row_group),
         };
-        let kind = HookKind { hook, row_group, workload: PhantomData };
+        let kind = HookKind { target, workload: PhantomData };
         Self::new(shared, kind, HookWork { workload, pending })
     }
 }
@@ -50,6 +60,7 @@ impl<W: Workload> Future for HookWork<W> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &self.pending {
+            PendingHook::Claim => self.workload.poll_claim(context).map_ok(Vec::from_iter),
             PendingHook::PreBatch(batch) => self.workload.poll_pre_batch(*batch, context),
             PendingHook::PostBatch(group) => self.workload.poll_post_batch(group, context).map_ok(|()| Vec::new()),
         }
@@ -72,9 +83,10 @@ impl<W: Workload> JobKind for HookKind<W> {
     fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<Vec<u32>, HookError>>) {
         let lost = || Err(HookError::from("the hook was broken off: it panicked, or its host shut down"));
         let result = result.unwrap_or_else(lost);
-        match self.hook {
-            Hook::PreBatch => shared.pre_batch_ended(self.row_group, result),
-            Hook::PostBatch => shared.post_batch_ended(self.row_group, result.map(drop)),
+        match self.target {
+            HookTarget::Claim => shared.claim_ended(result.map(|claimed| claimed.first().copied())),
+            HookTarget::PreBatch(row_group) => shared.pre_batch_ended(row_group, result),
+            HookTarget::PostBatch(row_group) => shared.post_batch_ended(row_group, result.map(drop)),
         }
     }
 }
@@ -93,6 +105,6 @@ impl<W> fmt::Debug for HookWork<W> {
 
 impl<W> fmt::Debug for HookKind<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HookCall").field("hook", &self.hook).field("row_group", &self.row_group).finish()
+        f.debug_struct("HookCall").field("target", &self.target).finish()
     }
 }

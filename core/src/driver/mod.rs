@@ -1,10 +1,10 @@
 //! The async driver of a pipeline. It is the same in every host.
 //!
 //! [`run`] returns a future, [`PipelineRun`], that drives the [`Pipeline`]. It spawns a [`Worker`] for every
-//! dispatched task, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every hook of a row
-//! group. It keeps one sleep for the machine's next deadline, and resolves with the report. Each of these
-//! [jobs](Job) reports its end to the machine and wakes the run, which then spawns what became possible.
-//! Nothing polls in between.
+//! dispatched task, a [`Checkpoint`] for every finished row group and a [`HookCall`] for every claim and hook
+//! of a row group. It keeps one sleep for the machine's next deadline, and resolves with the report. Each of
+//! these [jobs](Job) reports its end to the machine and wakes the run, which then spawns what became
+//! possible. Nothing polls in between.
 //!
 //! Only the run spawns. A host may drop a spawned job at any time. A worker that is dropped before its end,
 //! for example by a runtime that shuts down, is reported as lost. This makes the run fatal, or counts as
@@ -79,6 +79,17 @@ pub trait Workload: 'static {
     /// Starts to save a row group. Called once for each row group, after all its tasks have ended. Saving is
     /// never stopped, so nothing is saved by half.
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save;
+
+    /// Polls the claim of a row group that no other run computes. It resolves with the row group, or with
+    /// `None` if none is left for this run. Called only for pipelines with
+    /// [`claims_row_groups`](crate::pipeline::PipelineConfig::claims_row_groups). By default none is left.
+    ///
+    /// Called in the same way as [`Workload::poll_pre_batch`], for one row group at a time. A run that ends
+    /// does not wait for it.
+    fn poll_claim(&self, context: &mut Context<'_>) -> Poll<Result<Option<u32>, HookError>> {
+        let _ = context;
+        Poll::Ready(Ok(None))
+    }
 
     /// Polls the pre-batch hook of a row group. It resolves with the rows to leave out, counted from 0 within
     /// the row group. Called only for pipelines with

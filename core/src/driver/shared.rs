@@ -212,6 +212,10 @@ impl<H: Host> Shared<H> {
         drop(unused_waker);
     }
 
+    pub(super) fn claim_ended(&self, result: Result<Option<u32>, HookError>) {
+        self.command(|state, now| state.pipeline().row_group_claimed(now, result));
+    }
+
     pub(super) fn pre_batch_ended(&self, row_group: u32, result: Result<Vec<u32>, HookError>) {
         self.command(|state, now| state.pipeline().pre_batch_finished(now, row_group, result));
     }

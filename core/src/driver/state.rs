@@ -37,6 +37,7 @@ pub(super) enum Action {
 /// A hook to call.
 #[derive(Debug)]
 pub(super) enum PendingHook {
+    Claim,
     PreBatch(Batch),
     PostBatch(FinishedRowGroup),
 }
@@ -200,6 +201,7 @@ impl RunState {
             PipelineEffect::Spawn(task) if is_abandoned => {
                 let _ = self.pipeline.task_finished(now, task.worker, TaskOutcome::Cancelled);
             }
+            PipelineEffect::ClaimRowGroup if is_abandoned => self.pipeline.row_group_claimed(now, Ok(None)),
             PipelineEffect::PreBatch(batch) if is_abandoned => {
                 self.pipeline.pre_batch_finished(now, batch.row_group, Err(hook_not_called()));
             }
@@ -214,6 +216,7 @@ impl RunState {
                 self.workers.insert(task.worker.key(), WorkerEntry::default());
                 return Some(Action::Spawn(task));
             }
+            PipelineEffect::ClaimRowGroup => return Some(Action::Hook(PendingHook::Claim)),
             PipelineEffect::PreBatch(batch) => return Some(Action::Hook(PendingHook::PreBatch(batch))),
             PipelineEffect::PostBatch(group) => return Some(Action::Hook(PendingHook::PostBatch(group))),
             PipelineEffect::Checkpoint(group) => return Some(Action::Save(group)),

@@ -55,6 +55,10 @@ pub enum PipelineCommand {
         row_group: u32,
         result: Result<(), String>,
     },
+    RowGroupClaimed {
+        now: Instant,
+        result: Result<Option<u32>, String>,
+    },
     /// The pressure on one call changed: see [`Pipeline::update_pressure`].
     UpdatePressure {
         resource: String,
@@ -114,6 +118,7 @@ impl Pipeline {
             PipelineCommand::CheckpointFinished { now, row_group, result } => {
                 self.checkpoint_finished(now, row_group, result.map_err(SaveError));
             }
+            PipelineCommand::RowGroupClaimed { now, result } => self.row_group_claimed(now, result.map_err(HookError)),
             PipelineCommand::UpdatePressure { resource, pressure } => {
                 let call = self.calls().iter().position(|(name, _)| *name == resource);
                 call.map(|call| self.update_call_pressure(call, pressure));

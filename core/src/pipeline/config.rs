@@ -62,6 +62,7 @@ impl PolicyChoice {
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct PipelineConfig {
     /// The number of the run in its [events](crate::pipeline::event), among the runs of one host. Default: 0.
     pub run: u32,
@@ -124,6 +125,13 @@ pub struct PipelineConfig {
     /// Whether a post-batch hook is called for each row group, before its checkpoint. See
     /// [`PipelineEffect::PostBatch`](crate::pipeline::PipelineEffect::PostBatch). Default: false.
     pub post_batch_hook: bool,
+    /// Whether the host claims each row group before it is admitted, because several runs share the row
+    /// groups of one dataset: see
+    /// [`PipelineEffect::ClaimRowGroup`](crate::pipeline::PipelineEffect::ClaimRowGroup). Otherwise all row
+    /// groups are admitted in order. Only for a plan without [ordered](crate::pipeline::Column::ordered)
+    /// columns. Default: false.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "core::ops::Not::not"))]
+    pub claims_row_groups: bool,
     /// The row groups that an earlier run has saved completely, in any order. They are not run again, and
     /// count as done.
     pub done_row_groups: Vec<u32>,
@@ -159,6 +167,7 @@ impl Default for PipelineConfig {
             yield_while_waiting: true,
             pre_batch_hook: false,
             post_batch_hook: false,
+            claims_row_groups: false,
             done_row_groups: Vec::new(),
             missing_rows: Vec::new(),
         }
@@ -195,6 +204,9 @@ impl PipelineConfig {
         require(!self.retry_floor.is_zero(), "retry_floor", self.retry_floor, "above 0")?;
         let ceiling = self.retry_ceiling;
         require(ceiling >= self.retry_floor, "retry_ceiling", ceiling, "not below `retry_floor`")?;
+        let is_ordered = plan.order().iter().any(|column| plan.is_ordered(*column));
+        let expected = "false, since the plan has columns that are made in order";
+        require(!(self.claims_row_groups && is_ordered), "claims_row_groups", self.claims_row_groups, expected)?;
         let unknown = self.done_row_groups.iter().find(|group| u64::from(**group) >= groups);
         unknown.map_or(Ok(()), |group| {
             Err(ConfigError::new("done_row_groups", group, "row groups of this run, counted from 0"))

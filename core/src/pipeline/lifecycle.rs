@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | completed | none are left | none are left |
 //! | wound down | finish | admitted row groups are finished; no other one is admitted |
-//! | drained, early shutdown, provider unavailable, stuck | finish | saved in part |
+//! | drained, early shutdown, provider unavailable, claim failed, stuck | finish | saved in part |
 //! | checkpoint failed, hook failed | finish | not saved: a resumed run computes them again |
 //! | cancelled, fatal, policy panicked | aborted; the run waits for their end | not saved |
 //!

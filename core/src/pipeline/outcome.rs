@@ -532,6 +532,14 @@ pub enum PipelineEffect {
     /// The driver reports the result with
     /// [`Pipeline::checkpoint_finished`](crate::pipeline::Pipeline::checkpoint_finished).
     Checkpoint(FinishedRowGroup),
+    /// Claim a row group, so that no other run computes it. Emitted when there is room for one, and not again
+    /// before the result. Only with
+    /// [`claims_row_groups`](crate::pipeline::PipelineConfig::claims_row_groups).
+    ///
+    /// The driver reports the result with
+    /// [`Pipeline::row_group_claimed`](crate::pipeline::Pipeline::row_group_claimed). It may wait while other
+    /// runs hold all row groups that are left. A run that stops does not wait for it.
+    ClaimRowGroup,
     /// Abort a worker. The driver must still report the end of the worker. If the worker ended in another way
     /// before the abort, the driver may report that outcome.
     Abort(WorkerId),

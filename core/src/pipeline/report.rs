@@ -22,7 +22,8 @@ use crate::time::{Duration, Instant};
 #[cfg_attr(feature = "serde", serde(tag = "reason", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum StopReason {
-    /// Every row group was saved.
+    /// Every row group was saved. A run that claims its row groups has saved all that it has claimed, and the
+    /// others belong to other runs.
     Completed,
     /// [`Pipeline::wind_down`](crate::pipeline::Pipeline::wind_down) was called: the admitted row groups were
     /// finished, and no other one was admitted.
@@ -50,6 +51,11 @@ pub enum StopReason {
     CheckpointFailed {
         /// The first row group whose checkpoint failed.
         row_group: u32,
+        /// The error message from the host.
+        why: String,
+    },
+    /// A row group could not be claimed.
+    ClaimFailed {
         /// The error message from the host.
         why: String,
     },
@@ -97,6 +103,7 @@ impl fmt::Display for StopReason {
             }
             Self::ProviderUnavailable { group } => write!(f, "`{}` cannot be used any more", group.join("/")),
             Self::CheckpointFailed { row_group, why } => write!(f, "row group {row_group} could not be saved: {why}"),
+            Self::ClaimFailed { why } => write!(f, "no row group could be claimed: {why}"),
             Self::HookFailed { row_group, hook, why } => write!(f, "{hook} of row group {row_group} failed: {why}"),
             Self::Fatal { column, row_group, cause } => {
                 write!(f, "fatal error in column number {} of row group {row_group}: {cause}", column.index())

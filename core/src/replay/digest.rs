@@ -14,6 +14,7 @@ impl Digest {
             PipelineEffect::PreBatch(batch) => self.hash_words([11, u64::from(batch.row_group)]),
             PipelineEffect::PostBatch(group) => self.row_group(12, group),
             PipelineEffect::Checkpoint(group) => self.row_group(13, group),
+            PipelineEffect::ClaimRowGroup => self.hash_words([18]),
             PipelineEffect::Abort(worker) => self.hash_words([14, worker.to_bits()]),
             PipelineEffect::Warn(warning) => {
                 warning.group.iter().for_each(|part| self.bytes(part.as_bytes()));

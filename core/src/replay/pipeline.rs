@@ -98,6 +98,15 @@ impl Recorded<Pipeline> {
         self.machine.checkpoint_finished(now, row_group, result);
     }
 
+    /// Records and calls [`Pipeline::row_group_claimed`].
+    pub fn row_group_claimed(&mut self, now: Instant, result: Result<Option<u32>, HookError>) {
+        self.record(|| {
+            let result = result.clone().map_err(|error| error.0);
+            PipelineCommand::RowGroupClaimed { now, result }
+        });
+        self.machine.row_group_claimed(now, result);
+    }
+
     /// Records and calls [`Pipeline::set_request_pressure`].
     pub fn set_request_pressure(&mut self, now: Instant, resource: &str, pressure: Option<RequestPressure>) {
         self.record(|| PipelineCommand::SetRequestPressure { now, resource: resource.into(), pressure });

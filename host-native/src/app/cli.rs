@@ -193,6 +193,11 @@ pub struct RunArgs {
     /// rediss:// [default: as in the file]
     #[arg(long, value_name = "URL", conflicts_with_all = ["record", "dry_run"])]
     pub share: Option<StoreUrl>,
+    /// Fill the output directory together with the other processes that run the same command, on one machine or on
+    /// several that share the directory; they agree over the server of --share. Each row is written once. Processes
+    /// may join, stop and be killed at any time
+    #[arg(long, conflicts_with_all = ["overwrite", "resume", "record", "export", "max_cost", "dry_run"])]
+    pub together: bool,
     /// Write all rows of the job to one file (.jsonl, .csv or .parquet) when they are done; with --resume, also of
     /// a job that is done already
     #[arg(long, value_name = "FILE")]
@@ -279,7 +284,7 @@ impl RunArgs {
     /// The example without `--out` replaces its own output, so it can be run repeatedly.
     #[must_use]
     pub fn output(&self) -> (PathBuf, ExistingOutput) {
-        let existing = match (self.overwrite, self.resume) {
+        let existing = match (self.overwrite, self.resume || self.together) {
             (true, _) => ExistingOutput::Replace,
             (false, true) => ExistingOutput::Resume,
             (false, false) => ExistingOutput::Refuse,
@@ -290,7 +295,7 @@ impl RunArgs {
                 let name = pipeline.file_stem().map_or_else(|| PathBuf::from("pipeline"), PathBuf::from);
                 (PathBuf::from("out").join(name), existing)
             }
-            (None, None) if self.resume => (PathBuf::from("out/example"), existing),
+            (None, None) if self.resume || self.together => (PathBuf::from("out/example"), existing),
             (None, None) => (PathBuf::from("out/example"), ExistingOutput::Replace),
         }
     }
@@ -354,6 +359,17 @@ mod tests {
         assert_eq!(parse("tidegate b.toml --resume").output(), (PathBuf::from("out/b"), ExistingOutput::Resume));
         assert_eq!(parse("tidegate --resume").output(), (PathBuf::from("out/example"), ExistingOutput::Resume));
         assert!(Cli::try_parse_from(["tidegate", "b.toml", "--resume", "--overwrite"]).is_err());
+    }
+
+    #[test]
+    fn processes_that_run_together_keep_what_is_there_and_do_nothing_that_needs_the_directory_alone() {
+        assert_eq!(parse("tidegate b.toml --together").output(), (PathBuf::from("out/b"), ExistingOutput::Resume));
+        assert_eq!(parse("tidegate --together").output(), (PathBuf::from("out/example"), ExistingOutput::Resume));
+        for other in ["--overwrite", "--resume", "--record log", "--export data.csv", "--max-cost 1", "--dry-run"] {
+            let line = format!("tidegate b.toml --together {other}");
+            let refused = Cli::try_parse_from(line.split(' ')).expect_err(&line).to_string();
+            assert!(refused.contains("cannot be used with"), "{refused}");
+        }
     }
 
     #[test]

@@ -35,6 +35,8 @@
 
 mod driver;
 mod redis_store;
+#[cfg(feature = "cli")]
+mod row_groups;
 mod store;
 mod suspend;
 #[cfg(test)]
@@ -62,6 +64,8 @@ pub use tidegate_core::share::OnLoss;
 use crate::host::TokioHost;
 use driver::{Driver, LeaderSettings, StepErrors};
 use redis_store::{Connection, RedisStore};
+#[cfg(feature = "cli")]
+pub(crate) use row_groups::{CLAIM, Claimed, RowGroupQueue};
 use store::Store;
 use suspend::suspended;
 
@@ -277,6 +281,13 @@ impl Share {
         limits.retain(|known| *known.name != *limit);
         limits.push(shared);
         Ok(())
+    }
+
+    /// Returns the row groups that the processes of the job `job` hand out to each other. `process` is the name of
+    /// this process. Both contain no space.
+    #[cfg(feature = "cli")]
+    pub(crate) fn row_groups(&self, job: &str, process: &str) -> RowGroupQueue {
+        RowGroupQueue::new(Arc::clone(&self.connection), &self.name, job, process)
     }
 
     /// Returns the state of every shared limit, in the order in which they were first shared.

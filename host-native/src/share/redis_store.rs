@@ -7,6 +7,7 @@
 //! tgFORMAT:{NAME:provider/model/domain}:state    term, version, decision, snapshot
 //! tgFORMAT:{NAME:provider/model/domain}:reports  position, and for each member: "POSITION SEQ REPORT"
 //! tgFORMAT:{NAME}:check                          written at the start of a process
+//! tgFORMAT:{NAME:rows/JOB}:row_groups            the row groups of a dataset: see the module `row_groups`
 //! ```
 //!
 //! Whatever a value contains, a leader arises: a damaged term counts as none, a damaged number as 0, and a leader
@@ -39,10 +40,10 @@ use super::{ShareError, ShareSettings};
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the keys are kept after the last write. A limit that was not used for longer is learned again.
-const KEPT: Duration = Duration::from_hours(24);
+pub(super) const KEPT: Duration = Duration::from_hours(24);
 
 /// The version of the messages. It changes with every change of them that an older process cannot read.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 
 /// The field of the reports that counts them.
 const POSITION: &str = "position";
@@ -294,7 +295,7 @@ impl Connection {
     ///
     /// After an error, the next step opens a new connection: a cut network reports no error, and after a
     /// failover the address may name another server.
-    async fn run<T: FromRedisValue>(&self, step: &Cmd) -> Result<T, StoreError> {
+    pub(super) async fn run<T: FromRedisValue>(&self, step: &Cmd) -> Result<T, StoreError> {
         let mut used = 0;
         let end = timeout(STEP_TIMEOUT, async {
             let mut connection = self.connection(&mut used).await?;
@@ -331,7 +332,7 @@ impl Connection {
 }
 
 /// Returns the command that runs a script on these keys. Arguments are added to it.
-fn script(code: &str, keys: &[&str]) -> Cmd {
+pub(super) fn script(code: &str, keys: &[&str]) -> Cmd {
     let mut command = cmd("EVAL");
     command.arg(code).arg(keys.len()).arg(keys);
     command

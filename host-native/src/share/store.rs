@@ -6,7 +6,7 @@ use tidegate_core::share::{Decide, Decided, Decision, Lead, MemberReport, Report
 
 /// A step of the store that failed. It may have run. The next beat tries again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum StoreError {
+pub(crate) enum StoreError {
     /// The store did not answer in time.
     #[error("it did not answer within {0:?}")]
     Timeout(std::time::Duration),

@@ -48,5 +48,7 @@ mod simulator;
 mod support;
 mod timeline;
 #[cfg(unix)]
+mod together;
+#[cfg(unix)]
 mod tools;
 mod validations;

@@ -33,7 +33,8 @@ pub(crate) fn run_at_once(mut pipeline: Pipeline) -> Result<()> {
             PipelineEffect::Spawn(task) => drop(pipeline.task_finished(now, task.worker, TaskOutcome::Success)),
             PipelineEffect::Checkpoint(group) => pipeline.checkpoint_finished(now, group.row_group, Ok(())),
             // No hook is asked for, nothing fails, and nobody cancels.
-            PipelineEffect::PreBatch(_)
+            PipelineEffect::ClaimRowGroup
+            | PipelineEffect::PreBatch(_)
             | PipelineEffect::PostBatch(_)
             | PipelineEffect::Abort(_)
             | PipelineEffect::Warn(_) => {}

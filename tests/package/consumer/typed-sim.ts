@@ -27,6 +27,7 @@ export function why(stop: StopReason): string {
     case "hook_failed":
       return `${stop.hook}: ${stop.why}`;
     case "checkpoint_failed":
+    case "claim_failed":
     case "stuck":
       return stop.why;
     case "fatal":

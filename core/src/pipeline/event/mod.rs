@@ -79,6 +79,8 @@ pub enum StopKind {
     EarlyShutdown,
     /// See [`StopReason::CheckpointFailed`].
     CheckpointFailed,
+    /// See [`StopReason::ClaimFailed`].
+    ClaimFailed,
     /// See [`StopReason::HookFailed`].
     HookFailed,
     /// See [`StopReason::Fatal`].
@@ -103,6 +105,7 @@ impl From<&StopReason> for StopKind {
             StopReason::EarlyShutdown { .. } => Self::EarlyShutdown,
             StopReason::ProviderUnavailable { .. } => Self::ProviderUnavailable,
             StopReason::CheckpointFailed { .. } => Self::CheckpointFailed,
+            StopReason::ClaimFailed { .. } => Self::ClaimFailed,
             StopReason::HookFailed { .. } => Self::HookFailed,
             StopReason::Fatal { .. } => Self::Fatal,
             StopReason::PolicyPanicked { .. } => Self::PolicyPanicked,

@@ -126,6 +126,7 @@ impl Pipeline {
     pub(super) fn emit_row_group_block(&mut self, now: Instant) {
         let reason = match self.row_groups.target().block() {
             _ if self.row_groups.pending().is_empty() => RowGroupBlock::NoPendingRowGroups,
+            _ if self.row_groups.pending().is_claiming() => RowGroupBlock::Claim,
             Some(reason) => reason,
             None if self.row_groups.target().is_adaptive() => return,
             None => RowGroupBlock::AtCap,

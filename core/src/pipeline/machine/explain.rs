@@ -170,6 +170,9 @@ impl Pipeline {
     }
 
     fn row_group_block(&self) -> RowGroupBlock {
+        if self.row_groups.pending().is_claiming() {
+            return RowGroupBlock::Claim;
+        }
         self.row_groups.target().block().unwrap_or(RowGroupBlock::AtCap)
     }
 

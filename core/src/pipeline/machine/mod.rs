@@ -55,6 +55,7 @@ use crate::time::{Instant, Monotonic};
 ///
 /// - workers with [`Pipeline::task_finished`], [`Pipeline::task_panicked`] or [`Pipeline::spawn_failed`];
 /// - checkpoints with [`Pipeline::checkpoint_finished`];
+/// - claims of row groups with [`Pipeline::row_group_claimed`];
 /// - configured hooks with [`Pipeline::pre_batch_finished`] and [`Pipeline::post_batch_finished`].
 ///
 /// Arm one timer for [`Pipeline::poll_timeout`], and call [`Pipeline::handle_timeout`] when it fires.
@@ -111,6 +112,7 @@ impl Pipeline {
         let health = Health::new(&config, targets.len());
         let retryable = RetryableFailures::new(&config, targets.len());
         let pending = Pending::new(config.rows, config.row_group_size, config.done_row_groups, config.missing_rows);
+        let pending = if config.claims_row_groups { pending.with_claims() } else { pending };
         Ok(Self {
             has_post_batch_hook: config.post_batch_hook,
             row_groups: RowGroups::new(pending, target, config.pre_batch_hook, config.retries, columns),

@@ -69,6 +69,9 @@ impl Pipeline {
             self.enqueue_ready(row_group);
             self.begin_pre_batch(row_group);
         }
+        if self.row_groups.request_claim() {
+            self.effects.push_back(PipelineEffect::ClaimRowGroup);
+        }
     }
 
     /// Runs one tick of the control loop for row groups. Returns whether its target grew.

@@ -21,6 +21,26 @@ use crate::time::Instant;
 
 /// Commands: the results that the host reports.
 impl Pipeline {
+    /// Reports the result of a [claim](PipelineEffect::ClaimRowGroup): a row group that no other run
+    /// computes, in any order, or `None` if none is left for this run. The run stops if the claim failed.
+    ///
+    /// A row group that cannot be admitted is left out, and another one is claimed: one that is done, that
+    /// was claimed before, or that does not exist. The call has no effect if no claim is in progress.
+    pub fn row_group_claimed(&mut self, now: Instant, result: Result<Option<u32>, HookError>) {
+        let now = self.clock.observe(now);
+        if !self.row_groups.pending().is_claiming() {
+            return;
+        }
+        match result {
+            Ok(row_group) => self.row_groups.end_claim(row_group),
+            Err(HookError(why)) => {
+                self.row_groups.end_claim(None);
+                self.stop(StopReason::ClaimFailed { why }, StopMode::DrainPartial);
+            }
+        }
+        self.pump(now);
+    }
+
     /// Reports the result of a pre-batch hook.
     ///
     /// `Ok` contains the rows to leave out, counted from 0 within the row group, in any order. Duplicates are

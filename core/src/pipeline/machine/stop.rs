@@ -57,7 +57,10 @@ impl Pipeline {
                         return self.finish(now, reason);
                     }
                 }
-            } else if self.is_idle() && self.row_groups.counts().delayed() == 0 {
+            } else if self.is_idle()
+                && self.row_groups.counts().delayed() == 0
+                && !self.row_groups.pending().is_claiming()
+            {
                 let reason = match self.unavailable.take() {
                     Some(group) => StopReason::ProviderUnavailable { group },
                     None => StopReason::Stuck { why: self.why_stuck() },

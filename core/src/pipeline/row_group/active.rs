@@ -7,19 +7,17 @@ use super::group::RowGroup;
 
 /// The active row groups in a sorted queue.
 ///
-/// Row groups are admitted in ascending order, and end in about that order. A lookup costs O(log active). A
-/// removal moves one pointer for each row group between it and the nearer end.
+/// Row groups are admitted in ascending order, unless the host claims them, and end in about that order. A
+/// lookup costs O(log active). A removal moves one pointer for each row group between it and the nearer end.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveRowGroups(VecDeque<Box<RowGroup>>);
 
 impl ActiveRowGroups {
-    /// Adds a row group. Its number must be larger than all others.
-    pub(super) fn push(&mut self, group: RowGroup) {
-        debug_assert!(
-            self.0.back().is_none_or(|last| last.number() < group.number()),
-            "row groups are admitted in order"
-        );
-        self.0.push_back(Box::new(group));
+    /// Adds a row group that is not active.
+    pub(super) fn insert(&mut self, group: RowGroup) {
+        let index = self.0.partition_point(|known| known.number() < group.number());
+        debug_assert!(self.get(group.number()).is_none(), "a row group is admitted once");
+        self.0.insert(index, Box::new(group));
     }
 
     pub(crate) fn get(&self, row_group: u32) -> Option<&RowGroup> {

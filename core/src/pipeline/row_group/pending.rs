@@ -31,7 +31,7 @@ pub(crate) fn row_groups_of(rows: &Range<u64>, size: u32) -> RangeInclusive<u32>
 }
 
 /// The row groups that are not admitted yet: a cursor over all row groups that skips the *done* ones, which
-/// an earlier run has saved completely.
+/// an earlier run has saved completely, or the row groups that the host claims one by one.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     /// The number of rows of the run.
@@ -53,6 +53,28 @@ pub(crate) struct Pending {
     excluded_rows: u64,
     /// Whether no further row group may be admitted.
     closed: bool,
+    /// The claims, if the host chooses the next row group. The cursor is not used then.
+    claims: Option<Claims>,
+}
+
+/// The row groups that a run has claimed. At most one claim is in progress.
+#[derive(Clone, Debug, Default)]
+struct Claims {
+    state: ClaimState,
+    /// The row groups that were claimed, also those that were admitted.
+    taken: BTreeSet<u32>,
+}
+
+/// The state of the next claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ClaimState {
+    #[default]
+    None,
+    /// There is room for a row group, and the host was not asked for one yet.
+    Due,
+    Requested,
+    /// The host has claimed this row group, and it is not admitted yet.
+    Claimed(u32),
 }
 
 impl Pending {
@@ -62,11 +84,26 @@ impl Pending {
         done.sort_unstable();
         done.dedup();
         let total = rows.div_ceil(u64::from(size)) as u32;
-        let mut pending =
-            Self { rows, size, total, next: 0, done, done_skipped: 0, missing, excluded_rows: 0, closed: false };
+        let mut pending = Self {
+            rows,
+            size,
+            total,
+            next: 0,
+            done,
+            done_skipped: 0,
+            missing,
+            excluded_rows: 0,
+            closed: false,
+            claims: None,
+        };
         pending.excluded_rows = pending.count_excluded();
         pending.skip_done();
         pending
+    }
+
+    /// Lets the host choose each row group, instead of the cursor.
+    pub(crate) fn with_claims(self) -> Self {
+        Self { claims: Some(Claims::default()), ..self }
     }
 
     /// Counts the rows that are not to be computed, in row groups with missing rows. O(row groups with
@@ -88,12 +125,21 @@ impl Pending {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.closed || self.next == self.total
+        self.closed || self.is_at_end()
+    }
+
+    /// Returns whether every row group was taken or is done.
+    fn is_at_end(&self) -> bool {
+        match &self.claims {
+            None => self.next == self.total,
+            Some(Claims { state: ClaimState::Claimed(_), .. }) => false,
+            Some(claims) => claims.taken.len() + self.done.len() == self.total as usize,
+        }
     }
 
     /// Closes the cursor: no further row group is admitted. Returns whether any was left.
     pub(crate) fn close(&mut self) -> bool {
-        !core::mem::replace(&mut self.closed, true) && self.next < self.total
+        !core::mem::replace(&mut self.closed, true) && !self.is_at_end()
     }
 
     /// Returns the number of row groups that an earlier run has saved completely.
@@ -122,9 +168,16 @@ impl Pending {
         parts.chain(is_whole.then_some(0..span.rows))
     }
 
-    /// Returns the number of rows of the next row group.
+    /// Returns the number of rows of the next row group. Until it is claimed, it counts as a full one.
     pub(crate) fn next_rows(&self) -> Option<u32> {
-        (!self.is_empty()).then(|| self.span_of(self.next).rows)
+        if self.is_empty() {
+            return None;
+        }
+        Some(match &self.claims {
+            None => self.span_of(self.next).rows,
+            Some(Claims { state: ClaimState::Claimed(row_group), .. }) => self.span_of(*row_group).rows,
+            Some(_) => self.size,
+        })
     }
 
     fn span_of(&self, row_group: u32) -> Span {
@@ -133,10 +186,19 @@ impl Pending {
         Span { row_group, first_row, rows }
     }
 
-    /// Returns the next row group, and advances.
+    /// Returns the next row group, and advances. If it must be claimed first, a claim is due instead.
     pub(crate) fn take(&mut self) -> Option<Span> {
         if self.is_empty() {
             return None;
+        }
+        if let Some(claims) = &mut self.claims {
+            let (state, claimed) = match claims.state {
+                ClaimState::None => (ClaimState::Due, None),
+                ClaimState::Claimed(row_group) => (ClaimState::None, Some(row_group)),
+                state => (state, None),
+            };
+            claims.state = state;
+            return claimed.map(|row_group| self.span_of(row_group));
         }
         let span = self.span_of(self.next);
         self.next += 1;
@@ -144,9 +206,40 @@ impl Pending {
         Some(span)
     }
 
+    /// Returns whether the host must be asked for a row group now. It is in progress from then on.
+    pub(crate) fn request_claim(&mut self) -> bool {
+        let due = self.claims.as_mut().filter(|claims| claims.state == ClaimState::Due);
+        due.map(|claims| claims.state = ClaimState::Requested).is_some()
+    }
+
+    /// Returns whether a claim is in progress.
+    pub(crate) fn is_claiming(&self) -> bool {
+        self.claims.as_ref().is_some_and(|claims| claims.state == ClaimState::Requested)
+    }
+
+    /// Ends the claim in progress. `None` closes the cursor. A row group that cannot be admitted is left out:
+    /// one that is done, that was claimed before, or that does not exist.
+    pub(crate) fn end_claim(&mut self, row_group: Option<u32>) {
+        let is_new = row_group.is_some_and(|row_group| self.contains(row_group));
+        let Some(claims) = &mut self.claims else { return };
+        claims.state = ClaimState::None;
+        match row_group {
+            None => self.closed = true,
+            Some(row_group) if is_new => {
+                claims.taken.insert(row_group);
+                claims.state = ClaimState::Claimed(row_group);
+            }
+            Some(_) => {}
+        }
+    }
+
     /// Returns whether a row group is still to be admitted.
     pub(crate) fn contains(&self, row_group: u32) -> bool {
-        !self.closed && (self.next..self.total).contains(&row_group) && self.done.binary_search(&row_group).is_err()
+        let is_left = match &self.claims {
+            None => (self.next..self.total).contains(&row_group),
+            Some(claims) => row_group < self.total && !claims.taken.contains(&row_group),
+        };
+        !self.closed && is_left && self.done.binary_search(&row_group).is_err()
     }
 
     fn skip_done(&mut self) {
@@ -187,6 +280,24 @@ mod tests {
     fn a_smaller_last_row_group_counts_its_own_rows_when_it_is_done() {
         assert_eq!(new(10, 4, [2].into()).done_rows(), 2);
         assert_eq!(new(10, 4, [0, 2].into()).done_rows(), 6);
+    }
+
+    #[test]
+    fn a_claimed_row_group_is_taken_once_and_a_wrong_one_never() {
+        let mut pending = new(10, 4, [1].into()).with_claims();
+        assert_eq!((pending.take(), pending.request_claim(), pending.request_claim()), (None, true, false));
+        for wrong in [1, 3] {
+            pending.end_claim(Some(wrong));
+            assert_eq!((pending.take(), pending.request_claim()), (None, true), "row group {wrong}");
+        }
+        pending.end_claim(Some(2));
+        assert_eq!((pending.next_rows(), pending.contains(2), pending.contains(0)), (Some(2), false, true));
+        assert_eq!(pending.take().map(|span| (span.row_group, span.first_row, span.rows)), Some((2, 8, 2)));
+        assert_eq!((pending.take(), pending.request_claim()), (None, true));
+        pending.end_claim(Some(2));
+        assert_eq!((pending.take(), pending.request_claim(), pending.is_empty()), (None, true, false));
+        pending.end_claim(Some(0));
+        assert_eq!((pending.is_empty(), pending.take().is_some(), pending.is_empty()), (false, true, true));
     }
 
     #[test]

@@ -124,8 +124,18 @@ impl RowGroups {
         self.rows_in_work += u64::from(span.rows);
         let group = RowGroup::admit(plan, span, self.pending.missing_of(span), self.is_gated, self.retries, ready);
         let admitted = (group.number(), group.rows_in());
-        self.active.push(group);
+        self.active.insert(group);
         Some(admitted)
+    }
+
+    /// Returns whether the host must be asked now to claim a row group: see [`Pending::request_claim`].
+    pub(crate) fn request_claim(&mut self) -> bool {
+        self.pending.request_claim()
+    }
+
+    /// Ends the claim in progress: see [`Pending::end_claim`].
+    pub(crate) fn end_claim(&mut self, row_group: Option<u32>) {
+        self.pending.end_claim(row_group);
     }
 
     /// Admits no further row group. Returns whether any was left.

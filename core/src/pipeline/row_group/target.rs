@@ -82,6 +82,8 @@ pub enum RowGroupBlock {
     QueuedWork,
     /// The target has reached the cap.
     AtCap,
+    /// The host [claims](crate::pipeline::PipelineEffect::ClaimRowGroup) a row group, and has none yet.
+    Claim,
 }
 
 /// The load of one model resource in a tick.

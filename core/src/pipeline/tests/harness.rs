@@ -28,6 +28,8 @@ pub(crate) struct Rig {
     pub(crate) post_batch: Vec<FinishedRowGroup>,
     pub(crate) aborted: Vec<WorkerId>,
     pub(crate) warnings: Vec<ProviderDegraded>,
+    /// The number of claims in progress.
+    pub(crate) claims: u32,
     pub(crate) ends: u32,
 }
 
@@ -83,6 +85,7 @@ impl Rig {
             post_batch: Vec::new(),
             aborted: Vec::new(),
             warnings: Vec::new(),
+            claims: 0,
             ends: 0,
         }
     }
@@ -100,6 +103,7 @@ impl Rig {
                     self.saving.push(group.row_group);
                     self.handed_out.push(group);
                 }
+                PipelineEffect::ClaimRowGroup => self.claims += 1,
                 PipelineEffect::PreBatch(batch) => self.pre_batch.push(batch),
                 PipelineEffect::PostBatch(group) => self.post_batch.push(group),
                 PipelineEffect::Abort(worker) => self.aborted.push(worker),
@@ -182,6 +186,13 @@ impl Rig {
     pub(crate) fn finish_checkpoint(&mut self, row_group: u32, result: Result<(), SaveError>) {
         self.saving.retain(|group| *group != row_group);
         self.pipeline.checkpoint_finished(self.now, row_group, result);
+        self.drain();
+    }
+
+    /// Reports the result of the claim in progress.
+    pub(crate) fn claim(&mut self, result: Result<Option<u32>, HookError>) {
+        self.claims -= 1;
+        self.pipeline.row_group_claimed(self.now, result);
         self.drain();
     }
 

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod batches;
+mod claims;
 mod correlation;
 mod event_checker;
 mod events;

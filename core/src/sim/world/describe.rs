@@ -107,6 +107,7 @@ pub(super) fn row_group_block(block: RowGroupBlock) -> &'static str {
         RowGroupBlock::ModelSaturated => "the models are saturated",
         RowGroupBlock::QueuedModelDemand => "queued tasks already need all free call slots",
         RowGroupBlock::QueuedWork => "queued tasks come first",
+        RowGroupBlock::Claim => "one is being claimed",
         RowGroupBlock::AtCap => "the maximum of row groups is in progress",
     }
 }

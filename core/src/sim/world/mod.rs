@@ -468,6 +468,8 @@ impl World {
         match effect {
             RunEffect::Spawn(task) => self.spawn(&task),
             RunEffect::Checkpoint(group) => self.begin_checkpoint(&group),
+            // A world has one run, which needs no claims.
+            RunEffect::ClaimRowGroup => self.pipeline.row_group_claimed(self.now, Ok(None)),
             RunEffect::PreBatch(batch) => self.begin_pre_batch(&batch),
             RunEffect::PostBatch(group) => self.begin_post_batch(&group),
             RunEffect::Abort(worker) => self.abort(worker),

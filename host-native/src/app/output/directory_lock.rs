@@ -1,7 +1,7 @@
 //! The lock of an output directory. It is taken before the directory is read, so no other run changes what is
 //! found.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +31,33 @@ impl Drop for LockFile {
     }
 }
 
+impl LockFile {
+    /// Locks `root`, for this run alone or together with other processes. Creates the directory if it does not
+    /// exist. Returns the lock, and whether the directory is new.
+    pub(super) fn acquire(
+        root: &Path,
+        lock: impl Fn(&File) -> Result<(), TryLockError>,
+    ) -> Result<(Self, bool), OutputError> {
+        let path = root.join(LOCK);
+        let mut is_new = false;
+        loop {
+            is_new |= !root.exists();
+            fs::create_dir_all(root).map_err(io_error(root))?;
+            let mut options = File::options();
+            // A shared lock needs a file that can be read, and an exclusive one a file that can be written.
+            let file = options.create(true).truncate(false).read(true).write(true).open(&path);
+            let file = Self(file.map_err(io_error(&path))?);
+            match lock(&file.0) {
+                Err(TryLockError::WouldBlock) => return Err(OutputError::InUse(root.to_path_buf())),
+                Err(TryLockError::Error(source)) => return Err(OutputError::Io { path, source }),
+                Ok(()) if is_at(&file.0, &path) => return Ok((file, is_new)),
+                // Another run removed the file between opening and locking it.
+                Ok(()) => {}
+            }
+        }
+    }
+}
+
 impl DirectoryLock {
     /// Locks `root`, and creates the directory if it does not exist.
     ///
@@ -47,16 +74,7 @@ impl DirectoryLock {
         if is_refused()? && !path.exists() {
             return Err(OutputError::NotEmpty(root.to_path_buf()));
         }
-        let mut is_new = false;
-        let lock = loop {
-            is_new |= !root.exists();
-            fs::create_dir_all(root).map_err(io_error(root))?;
-            let lock = lock(root, &path)?;
-            if is_at(&lock.0, &path) {
-                break lock;
-            }
-            // Another run removed the file between opening and locking it.
-        };
+        let (lock, is_new) = LockFile::acquire(root, File::try_lock)?;
         if is_refused()? {
             return Err(OutputError::NotEmpty(root.to_path_buf()));
         }
@@ -69,15 +87,6 @@ impl DirectoryLock {
             // An empty directory that cannot be removed does no harm.
             let _ = fs::remove_file(self.root.join(LOCK)).and_then(|()| fs::remove_dir(&self.root));
         }
-    }
-}
-
-fn lock(root: &Path, path: &Path) -> Result<LockFile, OutputError> {
-    let file = File::options().create(true).truncate(false).write(true).open(path).map_err(io_error(path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(LockFile(file)),
-        Err(fs::TryLockError::WouldBlock) => Err(OutputError::InUse(root.to_path_buf())),
-        Err(fs::TryLockError::Error(source)) => Err(OutputError::Io { path: path.to_path_buf(), source }),
     }
 }
 

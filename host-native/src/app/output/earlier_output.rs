@@ -12,6 +12,7 @@ use super::files::{
 };
 use super::images::{foreign_image, remove_images, remove_incomplete_images};
 use super::scan::ScanResult;
+use super::shared::{foreign_process, process_totals, remove_processes};
 use super::stored_output::read_manifest;
 use super::{DroppedLine, JobTotals, Manifest, OutputSpec, SURPLUS, write_dropped};
 use crate::app::provider::cost::AmountFile;
@@ -30,6 +31,7 @@ pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Sca
     let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
     // A run that was killed may have spent more than its manifest says.
     let totals = JobTotals { spent: before.totals.spent.max(stored), ..before.totals };
+    let totals = totals.plus(&process_totals(root)?);
     let found = ScanResult::scan(rows, spec, true)?;
     // More rows are wanted than before.
     let lacks_rows = found.acceptance.end().is_none() && found.dropped.keys().any(|(_, reason)| reason == SURPLUS);
@@ -94,6 +96,9 @@ pub(super) fn remove(root: &Path, names: &[String]) -> Result<(), OutputError> {
     if let Some(name) = foreign_name {
         return Err(foreign(&name));
     }
+    if let Some(found) = foreign_process(root).map_err(io_error(root))? {
+        return Err(foreign(&found));
+    }
     let images = root.join(IMAGES);
     if let Some(found) = foreign_image(root).map_err(io_error(&images))? {
         return Err(foreign(&found));
@@ -109,6 +114,7 @@ pub(super) fn remove(root: &Path, names: &[String]) -> Result<(), OutputError> {
     }
     visit_names(&rows, remove).map_err(io_error(&rows))?;
     remove_images(root).map_err(io_error(&images))?;
+    remove_processes(root).map_err(io_error(root))?;
     let is_removed =
         |name: &&String| is_temporary_name(name) || is_capacity_name(name) || [SPENT, BATCHES].contains(&name.as_str());
     for name in names.iter().filter(is_removed) {

@@ -79,6 +79,25 @@ pub enum OutputError {
     /// Another run is writing to the directory.
     #[error("another run is writing to {}", .0.display())]
     InUse(PathBuf),
+    /// The file system cannot give one file two names, by which processes agree who writes a row group.
+    #[error(
+        "{} is on a file system without hard links, which --together needs: {source}; expected another file system, or a part \
+         of the dataset for each process with --partition",
+        .path.display()
+    )]
+    NoHardLinks {
+        /// The directory.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The directory has row groups of which an earlier run made only some rows.
+    #[error(
+        "{} has row groups with missing rows, which only one process can make: expected --resume instead of --together, which \
+         makes them first",
+        .0.display()
+    )]
+    Incomplete(PathBuf),
     /// The file of `--export` was not made by the job in the directory, or has changed since.
     #[error(
         "{} exists, and is not as it was exported from {}: choose another name with --export, or remove the file",

@@ -13,6 +13,7 @@ pub(super) const BATCHES: &str = "batches.jsonl";
 pub(super) const CAPACITY: &str = "capacity.json";
 pub(super) const ROWS: &str = "rows";
 pub(super) const IMAGES: &str = "images";
+pub(super) const PROCESSES: &str = "processes";
 pub(super) const LOCK: &str = ".lock";
 const DROPPED_SUFFIX: &str = ".dropped.jsonl";
 const CALLS_SUFFIX: &str = ".calls.jsonl";
@@ -79,7 +80,9 @@ pub(super) fn write_lines<'a, T: Serialize + 'a>(
 
 /// Returns whether runs of this program write a file of this name next to the manifest.
 pub(super) fn is_own_name(name: &str) -> bool {
-    [MANIFEST, SPENT, BATCHES, ROWS, IMAGES].contains(&name) || is_capacity_name(name) || is_temporary_name(name)
+    [MANIFEST, SPENT, BATCHES, ROWS, IMAGES, PROCESSES].contains(&name)
+        || is_capacity_name(name)
+        || is_temporary_name(name)
 }
 
 /// Returns whether this is the name of the capacity plan of this or an earlier run.
@@ -105,6 +108,11 @@ pub(super) fn is_image_name(name: &str) -> bool {
 /// Returns the name of an image for `row`, whose content has this digest.
 pub(super) fn image_name(row: u64, digest: &str, extension: &str) -> String {
     format!("{row:0ROW_DIGITS$}-{digest}.{extension}")
+}
+
+/// Returns the name of the file that names the process whose files of a row group count. It is a temporary one.
+pub(super) fn winner_name(row_group: u32) -> String {
+    format!(".{row_group:06}.done{TEMPORARY_SUFFIX}")
 }
 
 /// Returns whether this is the name of a file in the directory of rows, in any format.

@@ -9,6 +9,7 @@
 //! OUT/rows/000000.jsonl           the complete rows of row group 0, in order; also .csv or .parquet
 //! OUT/rows/000000.dropped.jsonl   the rows missing from it: dropped, or unmade because a run stopped
 //! OUT/rows/000000.calls.jsonl     if the job keeps them: the calls for its rows
+//! OUT/processes/...               if several processes fill it: the files of each
 //! ```
 //!
 //! A file is written under a temporary name, synced and renamed, and then its directory is synced. A run that
@@ -22,6 +23,8 @@
 //!
 //! If rows do not depend on each other, later rows are merged into the rows file. Otherwise the whole row
 //! group is generated again and replaces the file.
+//!
+//! Several processes may fill one directory: see [`SharedDirectory`].
 
 mod acceptance;
 mod batch_journal;
@@ -37,6 +40,7 @@ mod images;
 mod manifest;
 mod output_file;
 mod scan;
+mod shared;
 mod stored_output;
 #[cfg(test)]
 mod tests;
@@ -65,6 +69,7 @@ pub use export::{ExportFile, ExportPlan, Exported, LeftOut, MakeRecord, SimilarR
 pub use files::rotate_file;
 pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, RunState};
 pub use output_file::{OutputFile, open_all};
+pub use shared::SharedDirectory;
 pub use stored_output::{StoredOutput, StoredRowGroup, dataset_digest};
 
 use crate::app::data::row_file::{FileRow, Layout};
@@ -160,6 +165,8 @@ pub struct OutputDirectory {
     acceptance: Mutex<Acceptance>,
     /// Counts of the row groups that this run has to write again and has not written yet.
     replaceable: Mutex<BTreeMap<u32, ReplaceableCounts>>,
+    /// Counts of the row groups that other processes have written meanwhile.
+    others: Mutex<ReplaceableCounts>,
     /// The usage of earlier runs.
     used: JobTotals,
     /// Makes a second run on the same directory fail for as long as it is held.
@@ -215,12 +222,15 @@ impl OutputDirectory {
             manifest: Mutex::new(CachedManifest { manifest, written_at: StdInstant::now(), is_stale: true }),
             acceptance: Mutex::new(mem::take(&mut found.acceptance)),
             replaceable: Mutex::new(mem::take(&mut found.replaceable)),
+            others: Mutex::default(),
             found,
             used,
             _lock: lock,
         };
         // The manifest comes first: it marks the directory as written by this program.
         output.write_manifest()?;
+        // Their usage is in the manifest now. If this is interrupted, it counts twice, which is better than never.
+        shared::remove_processes(root).map_err(io_error(root))?;
         fs::create_dir_all(&output.rows).map_err(io_error(root))?;
         if let (true, Some(parent)) = (is_new, root.parent()) {
             // Best effort: the directory itself is synced, and its parent may not be readable.
@@ -258,17 +268,19 @@ impl OutputDirectory {
         self.found.earlier
     }
 
-    /// Returns the counts of the earlier output that is on disk now: [`earlier`](Self::earlier), and the rows
-    /// that this run has to generate again but has not replaced yet.
+    /// Returns the counts of the earlier output that is on disk now: [`earlier`](Self::earlier), the rows that
+    /// this run has to generate again but has not replaced yet, and those of other processes.
     #[must_use]
     pub fn remaining(&self) -> EarlierOutput {
-        self.replaceable.lock().values().fold(self.found.earlier, |sum, group| sum.plus(group.earlier))
+        let known = self.found.earlier.plus(self.others.lock().earlier);
+        self.replaceable.lock().values().fold(known, |sum, group| sum.plus(group.earlier))
     }
 
     /// Returns the dropped rows of [`remaining`](Self::remaining) by column and reason.
     #[must_use]
     pub fn dropped(&self) -> DroppedCounts {
         let mut dropped = self.found.dropped.clone();
+        add_counts(&mut dropped, &self.others.lock().dropped);
         self.replaceable.lock().values().for_each(|group| add_counts(&mut dropped, &group.dropped));
         dropped
     }

@@ -33,6 +33,36 @@ pub(super) struct ScanResult {
     pub(super) replaceable: BTreeMap<u32, ReplaceableCounts>,
 }
 
+/// What the names in the directory of rows say.
+#[derive(Debug, Default)]
+pub(super) struct FoundNames {
+    /// The row groups with a rows file.
+    pub(super) written: DoneRowGroups,
+    /// The row groups with a dropped list.
+    listed: DoneRowGroups,
+    temporary: Vec<String>,
+}
+
+impl FoundNames {
+    /// Reads the names in the directory `rows`. O(row groups).
+    pub(super) fn of(rows: &Path, manifest: &Manifest) -> Result<Self, OutputError> {
+        let (mut found, extension) = (Self::default(), manifest.format.extension());
+        visit_names(rows, |name| {
+            match RowFile::of(name, extension) {
+                _ if is_temporary_name(name) => found.temporary.push(name.to_string()),
+                Some(RowFile::Rows(row_group)) if u64::from(row_group) < manifest.row_group_count() => {
+                    found.written.insert(row_group);
+                }
+                Some(RowFile::Dropped(row_group)) => found.listed.insert(row_group),
+                _ => {}
+            }
+            Ok(())
+        })
+        .map_err(io_error(rows))?;
+        Ok(found)
+    }
+}
+
 /// What a row group adds to [`ScanResult::earlier`] and [`ScanResult::dropped`] until this run writes it
 /// again.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -49,29 +79,33 @@ impl ScanResult {
     ///
     /// Rows that were one too many are unmade, unless `keeps_surplus`.
     pub(super) fn scan(rows: &Path, spec: &OutputSpec, keeps_surplus: bool) -> Result<Self, OutputError> {
-        let manifest = &spec.manifest;
-        let extension = manifest.format.extension();
-        let (mut written, mut listed) = (DoneRowGroups::default(), DoneRowGroups::default());
-        let mut unusable = Vec::new();
-        visit_names(rows, |name| {
-            match RowFile::of(name, extension) {
-                _ if is_temporary_name(name) => unusable.push(name.to_string()),
-                Some(RowFile::Rows(row_group)) if u64::from(row_group) < manifest.row_group_count() => {
-                    written.insert(row_group);
-                }
-                Some(RowFile::Dropped(row_group)) => listed.insert(row_group),
-                _ => {}
-            }
-            Ok(())
-        })
-        .map_err(io_error(rows))?;
+        let FoundNames { written, listed, temporary } = FoundNames::of(rows, &spec.manifest)?;
         // The dropped list is written before the rows file. Without a rows file the whole row group is
         // unmade.
-        unusable.extend(listed.iter().filter(|row_group| !written.contains(*row_group)).map(dropped_name));
-        for name in unusable {
+        let unusable = listed.iter().filter(|row_group| !written.contains(*row_group)).map(dropped_name);
+        for name in temporary.into_iter().chain(unusable) {
             let path = rows.join(name);
             fs::remove_file(&path).map_err(io_error(&path))?;
         }
+        Self::read(rows, spec, &written, &listed, keeps_surplus)
+    }
+
+    /// Does the same as [`scan`](Self::scan) while other processes write row groups, and changes nothing.
+    pub(super) fn look(rows: &Path, spec: &OutputSpec) -> Result<Self, OutputError> {
+        let FoundNames { written, .. } = FoundNames::of(rows, &spec.manifest)?;
+        // Looked for second, since the list of a row group is there before its rows.
+        let FoundNames { listed, .. } = FoundNames::of(rows, &spec.manifest)?;
+        Self::read(rows, spec, &written, &listed, true)
+    }
+
+    fn read(
+        rows: &Path,
+        spec: &OutputSpec,
+        written: &DoneRowGroups,
+        listed: &DoneRowGroups,
+        keeps_surplus: bool,
+    ) -> Result<Self, OutputError> {
+        let manifest = &spec.manifest;
         let mut found = Self { acceptance: Acceptance::new(spec.wanted), ..Self::default() };
         for row_group in written.iter() {
             if listed.contains(row_group) {

@@ -32,11 +32,11 @@ fn manifest() -> Manifest {
 }
 
 /// Seven rows in four row groups.
-fn four_groups() -> Manifest {
+pub(super) fn four_groups() -> Manifest {
     Manifest { rows_in: 7, ..manifest() }
 }
 
-fn spec(manifest: Manifest) -> OutputSpec {
+pub(super) fn spec(manifest: Manifest) -> OutputSpec {
     let columns = vec![("row".to_string(), ColumnType::Integer), ("a".to_string(), ColumnType::Text)];
     let layout = Layout { format: manifest.format, columns };
     OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None }
@@ -51,25 +51,25 @@ fn prepare(root: &Path, existing: ExistingOutput) -> Result<OutputDirectory, Str
 }
 
 /// Resumes the run of seven rows in `root`.
-fn resume(root: &Path) -> OutputDirectory {
+pub(super) fn resume(root: &Path) -> OutputDirectory {
     claimed(root, ExistingOutput::Resume, &spec(four_groups())).unwrap()
 }
 
-fn row(number: u64) -> (u64, Value) {
+pub(super) fn row(number: u64) -> (u64, Value) {
     (number, json!({ "row": number, "a": format!("text {number}") }))
 }
 
-fn dropped(row: u64, reason: &str) -> DroppedLine {
+pub(super) fn dropped(row: u64, reason: &str) -> DroppedLine {
     DroppedLine { row, column: Some("a".to_string()), reason: reason.to_string(), detail: None }
 }
 
-fn unmade(row: u64) -> DroppedLine {
+pub(super) fn unmade(row: u64) -> DroppedLine {
     DroppedLine::unmade(row)
 }
 
 /// Returns the row numbers in the rows file of a row group, and the rows in its dropped list with their
 /// reasons.
-fn stored(root: &Path, row_group: u32) -> (Vec<u64>, Vec<(u64, String)>) {
+pub(super) fn stored(root: &Path, row_group: u32) -> (Vec<u64>, Vec<(u64, String)>) {
     let layout = spec(manifest()).layout;
     let rows = layout.read(&root.join(format!("rows/{row_group:06}.jsonl"))).unwrap();
     let list = root.join(format!("rows/{row_group:06}.dropped.jsonl"));

@@ -62,6 +62,9 @@ pub struct Summary {
     pub comparison: Option<Comparison>,
     /// The output directory.
     pub output: PathBuf,
+    /// Whether other processes have filled the output directory, too. What they have written is in `earlier`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_together: bool,
     /// The file that the rows were exported to, if one was asked for.
     pub export: Option<Exported>,
     /// The exit code.
@@ -288,6 +291,7 @@ mod tests {
             shares: Vec::new(),
             comparison: None,
             export: None,
+            is_together: false,
             output: PathBuf::from("out/p"),
             exit: Exit::RowsDropped,
         }
@@ -326,6 +330,19 @@ mod tests {
         let text = Summary { job, ..summary() }.to_string();
         let line = "  the job         30   calls in 3 runs, 400 input and 50 output tokens, 2.00 USD\n";
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn the_rows_of_other_processes_are_shown_beside_those_of_this_one() {
+        let earlier = EarlierOutput { rows_out: 20, rows_dropped: 1, row_groups: 3, ..EarlierOutput::default() };
+        let text = Summary { rows_in: 30, is_together: true, earlier, ..summary() }.to_string();
+        for line in [
+            "  others          20   3 row groups of other processes and earlier runs, with 1 dropped rows",
+            "  in total        27   rows of all processes",
+            "  dropped          2   1 of them by other processes and earlier runs",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line:?} is not in:\n{text}");
+        }
     }
 
     #[test]

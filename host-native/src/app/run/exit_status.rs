@@ -115,6 +115,7 @@ pub fn summarise(
         job: output.used().plus(&run_totals(models)),
         output: output.root().to_path_buf(),
         export: None,
+        is_together: false,
         exit,
     }
 }
@@ -192,7 +193,7 @@ fn exit_status(end: &RunEnd, earlier: EarlierOutput, unavailable: &str) -> (Exit
         StopReason::Completed | StopReason::EarlyShutdown { .. } => failure_exit(report),
         StopReason::ProviderUnavailable { .. } => Exit::Provider,
         StopReason::Cancelled | StopReason::WoundDown | StopReason::Drained => Exit::Interrupted,
-        StopReason::CheckpointFailed { .. } => Exit::Output,
+        StopReason::CheckpointFailed { .. } | StopReason::ClaimFailed { .. } => Exit::Output,
         _ => Exit::Internal,
     };
     let why = match &report.stop {

@@ -23,6 +23,7 @@ pub mod provider;
 mod redirects;
 pub mod request;
 pub mod resolve;
+mod together;
 pub mod workload;
 
 use std::io::{self, Write as _};
@@ -61,6 +62,7 @@ use crate::app::run::observer::RunObserver;
 use crate::app::run::preflight::{Preflight, Ready};
 use crate::app::run::request::RunRequest;
 use crate::app::run::resolve::{GeneratedColumn, ResolvedPipeline};
+use crate::app::run::together::{Together, check_together};
 use crate::app::run::workload::{DATASET_NAME, PipelineWorkload, WrittenCounts};
 use crate::gate::random_seed;
 use crate::host::TokioHost;
@@ -76,8 +78,9 @@ use crate::share::Share;
 /// If the input has errors, or the outputs, models or signal handlers cannot be set up.
 pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<Summary, Error> {
     let ready = Preflight::run(request, &mut |line| screen.print_message(line)).await?.ready()?;
+    check_together(&ready.file, request)?;
     let share = connect_share(&ready.file, request).await?.map(Arc::new);
-    let ended = run_ready(request, screen, ready, share.clone()).await;
+    let ended = Box::pin(run_ready(request, screen, ready, share.clone())).await;
     if let Some(share) = share {
         // After an error, too, the other processes get its share at once.
         share.leave().await;
@@ -97,10 +100,10 @@ async fn run_ready(
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let requests = request_config(&file);
     let ledger = Ledger::new(request.max_cost);
-    let models = Models::start(&file, &host, &requests, sequence.as_ref(), ledger, share).await?;
+    let models = Models::start(&file, &host, &requests, sequence.as_ref(), ledger, share.clone()).await?;
     let mut callers = callers(&file, &resolved, &models)?;
     let rows = resolved.rows.end - resolved.rows.start;
-    let config = pipeline_config(&file, rows);
+    let config = PipelineConfig { claims_row_groups: request.together, ..pipeline_config(&file, rows) };
     // Errors of the settings must be found before the output is changed.
     Pipeline::new(resolved.plan.clone(), config.clone()).map_err(|error| Error::Setting(error.to_string()))?;
     let metrics = match request.metrics {
@@ -108,7 +111,7 @@ async fn run_ready(
         None => None,
     };
     let spec = output_spec(request, manifest(&name, &file, &resolved, request.partition)?, &file, &resolved);
-    let (mut output, log_file) = claim_outputs(request, &spec, &resolved.dataset.paths())?;
+    let Outputs { mut output, log_file, together } = claim_outputs(request, &spec, &file, &resolved, share.as_deref())?;
     let (batches, reserved) = open_batches(&file, &mut output, &models, &mut callers)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
@@ -139,12 +142,9 @@ async fn run_ready(
         let _ = writeln!(io::stdout(), "{}{}{}", observer.capacity(), file.describe_extras(), file.describe_batches());
     }
     let columns = task_totals(&resolved, &output, &spec.manifest);
-    let rows_to_make = match file.rows.wanted() {
-        Some(wanted) => format!("{wanted} accepted rows of at most {rows}"),
-        None => format!("{rows} rows"),
-    };
     screen.print_message(&format!(
-        "{name}: {rows_to_make}, {} columns to fill, output in {}",
+        "{name}: {}, {} columns to fill, output in {}",
+        rows_to_make(&file, rows),
         columns.len(),
         request.out.display()
     ));
@@ -152,7 +152,9 @@ async fn run_ready(
 
     let is_whole_example = request.pipeline.is_none() && output.earlier() == EarlierOutput::default();
     let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
-    let work = Arc::new(PipelineWorkload::new(resolved, callers, Arc::clone(&output), file.output.calls));
+    let (keeps_calls, to_write) = (file.output.calls, Arc::clone(&output));
+    let work = PipelineWorkload::with_together(resolved, callers, to_write, keeps_calls, together.clone());
+    let work = Arc::new(work);
     let calls = if file.run.pressure_advisory { models.request_resources() } else { Vec::new() };
     let calls: Vec<_> = calls.iter().map(|(name, resource)| (name.as_str(), *resource)).collect();
     let run = driver::run_through(pipeline, Arc::clone(&work), models.gate(), &calls).with_sinks(sinks);
@@ -168,7 +170,8 @@ async fn run_ready(
         batches: batches.as_deref(),
     };
     let mut timeline = ProgressHistory::default();
-    let ended = drive(run, &monitored, &mut log, screen, &mut timeline).await?;
+    let drive = drive(run, &monitored, &mut log, screen, &mut timeline);
+    let ended = drive_together(together.as_deref(), &work, &output, drive).await?;
     let end = RunEnd { figures: observer.finish(models.gate()), ..ended };
     if let Some(left) = output.remove_surplus(&spec)? {
         work.limit_written(&left);
@@ -178,10 +181,11 @@ async fn run_ready(
         share.leave().await;
     }
     describe_open_batches(batches.as_deref(), &mut summary, screen);
+    (summary.is_together, summary.output) = (together.is_some(), request.out.clone());
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     observer.warnings().iter().for_each(|warning| screen.print_message(warning));
-    let closed = close(&output, &summary, &work.written(), &run_totals(&models), &observer);
+    let closed = close(&output, &summary, &work.written(), &run_totals(&models), (&observer, together.as_deref()));
     if let Some(path) = request.export.clone() {
         export::export(path, file.output.unique.clone(), &work, &output, &mut summary, screen).await;
     }
@@ -224,6 +228,14 @@ fn describe_open_batches(batches: Option<&BatchJobs>, summary: &mut Summary, scr
     match &mut summary.stopped {
         Some(why) => *why = format!("{why}; {open}, and `--resume` collects its answers"),
         None => screen.print_message(&format!("warning: {open}, whose requests no row has any more")),
+    }
+}
+
+/// Describes how many rows a run of at most `rows` rows makes.
+fn rows_to_make(file: &PipelineFile, rows: u64) -> String {
+    match file.rows.wanted() {
+        Some(wanted) => format!("{wanted} accepted rows of at most {rows}"),
+        None => format!("{rows} rows"),
     }
 }
 
@@ -270,15 +282,30 @@ fn write_report(request: &RunRequest, page: impl FnOnce() -> String) -> Result<(
     written.map_err(|source| OutputError::Io { path: path.clone(), source })
 }
 
+/// What a run writes to.
+struct Outputs {
+    output: OutputDirectory,
+    /// The file of the decision log.
+    log_file: Option<OutputFile>,
+    /// The part of this process, if several fill the output.
+    together: Option<Arc<Together>>,
+}
+
 /// Claims the output directory and opens the decision log, after checking that every requested file can be
-/// written.
+/// written. Or joins the processes that fill the directory, if limits are shared over `share` and the request says so.
 ///
 /// On an error, all files and directories are left as they were.
 fn claim_outputs(
     request: &RunRequest,
     spec: &OutputSpec,
-    dataset: &[&Path],
-) -> Result<(OutputDirectory, Option<OutputFile>), Error> {
+    file: &PipelineFile,
+    resolved: &ResolvedPipeline,
+    share: Option<&Share>,
+) -> Result<Outputs, Error> {
+    let dataset = resolved.dataset.paths();
+    if let Some(share) = share.filter(|_| request.together) {
+        return join_outputs(request, &dataset, || Together::join(request, spec, file, share));
+    }
     let RunRequest { record, events, trace, report, .. } = request;
     // Before anything else, so that a second run of the same command changes nothing of the first one.
     let claim = DirectoryLock::acquire(&request.out, request.existing)?;
@@ -299,12 +326,56 @@ fn claim_outputs(
         }
     };
     match OutputDirectory::prepare(claim, spec) {
-        Ok(output) => Ok((output, record.is_some().then(|| places.swap_remove(0)))),
+        Ok(output) => {
+            let log_file = record.is_some().then(|| places.swap_remove(0));
+            Ok(Outputs { output, log_file, together: None })
+        }
         Err(error) => {
             places.into_iter().for_each(OutputFile::discard);
             Err(error.into())
         }
     }
+}
+
+/// Joins the processes that fill the output directory, after checking that every requested file can be written.
+fn join_outputs(
+    request: &RunRequest,
+    dataset: &[&Path],
+    join: impl FnOnce() -> Result<(Together, OutputDirectory), OutputError>,
+) -> Result<Outputs, Error> {
+    let RunRequest { events, trace, report, .. } = request;
+    let files = [("--events", events), ("--trace", trace), ("--report", report)];
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+    let pipeline = request.pipeline.as_deref().map(|path| ("the pipeline file", path));
+    let dataset = dataset.iter().filter(|_| pipeline.is_some()).map(|path| ("the dataset", *path));
+    let places = open_all(files, &pipeline.into_iter().chain(dataset).collect::<Vec<_>>())?;
+    match join() {
+        Ok((together, output)) => Ok(Outputs { output, log_file: None, together: Some(Arc::new(together)) }),
+        Err(error) => {
+            places.into_iter().for_each(OutputFile::discard);
+            Err(error.into())
+        }
+    }
+}
+
+/// Drives a run while the claims of its row groups are kept, if there are any. Then hands back what it has not
+/// finished, and counts what other processes have written.
+async fn drive_together(
+    together: Option<&Together>,
+    work: &PipelineWorkload,
+    output: &OutputDirectory,
+    drive: impl Future<Output = Result<RunEnd, Error>>,
+) -> Result<RunEnd, Error> {
+    let Some(together) = together else { return drive.await };
+    let leave = async {
+        let ended = drive.await;
+        together.leave().await;
+        ended
+    };
+    let ended = tokio::join!(leave, together.keep_claims()).0?;
+    let (written, dropped) = work.written().counts();
+    together.directory().count_others(output, written, &dropped)?;
+    Ok(ended)
 }
 
 /// Returns the description of what the run writes.
@@ -370,7 +441,7 @@ fn close(
     summary: &Summary,
     written: &WrittenCounts,
     used: &JobTotals,
-    observer: &RunObserver,
+    (observer, together): (&RunObserver, Option<&Together>),
 ) -> Result<(), OutputError> {
     let earlier = output.remaining();
     let state = RunState::Ended {
@@ -379,7 +450,8 @@ fn close(
         rows_dropped: written.rows_dropped() + earlier.rows_dropped,
         row_groups: written.row_groups + earlier.row_groups,
     };
-    let closed = output.close(state, used);
+    let ended = together.map_or(Ok(()), |together| together.directory().end(state.clone()));
+    let closed = output.close(state, used).and(ended);
     output.write_capacity(observer.capacity()).and(closed)
 }
 

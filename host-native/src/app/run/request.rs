@@ -75,6 +75,8 @@ pub struct RunRequest {
     pub metrics: Option<SocketAddr>,
     /// The address of the store over which limits are shared, instead of that in the file.
     pub share: Option<StoreUrl>,
+    /// Whether other processes fill the output directory, too.
+    pub together: bool,
     /// The file to export all rows to.
     pub export: Option<ExportFile>,
     /// Whether to print the capacity plan to the standard output before the run.

@@ -6,14 +6,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use futures_util::future;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_core::driver::Workload;
 use tidegate_core::pipeline::{
-    ColumnId, DroppedRow, FailureKind, FatalError, FinishedRowGroup, ProviderDegraded, SaveError, Strategy, Task,
-    TaskOutcome,
+    ColumnId, DroppedRow, FailureKind, FatalError, FinishedRowGroup, HookError, ProviderDegraded, SaveError, Strategy,
+    Task, TaskOutcome,
 };
 
 use crate::app::output::{
@@ -24,6 +25,7 @@ use crate::app::run::columns::batch::{Batches, Lead, Member};
 use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, FillError, Filled, ModelCalls};
 use crate::app::run::resolve::output::{OutputColumn, OutputSource};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
+use crate::app::run::together::Together;
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
 /// The work of a run, shared by all workers.
@@ -45,6 +47,8 @@ struct Shared {
     output: Arc<OutputDirectory>,
     /// Whether the calls for each row are kept.
     keeps_calls: bool,
+    /// The part of this process, if several fill the output.
+    together: Option<Arc<Together>>,
     /// Whether the run makes no further calls, and so starts no commands of tools.
     is_stopping: AtomicBool,
     written: Mutex<WrittenCounts>,
@@ -87,6 +91,19 @@ impl WrittenCounts {
         self.rejected.iter_mut().for_each(|(column, rows)| *rows = now(column, REJECTED));
         self.dropped.iter_mut().for_each(|((column, reason), dropped)| dropped.rows = now(column, reason));
         self.dropped.retain(|_, dropped| dropped.rows > 0);
+    }
+
+    /// Returns the number of rows and row groups, and of the dropped and rejected rows by column and reason.
+    pub(super) fn counts(&self) -> (EarlierOutput, DroppedCounts) {
+        let rejected = self.rejected.iter().map(|(column, rows)| ((column.clone(), REJECTED.to_string()), *rows));
+        let dropped = self.dropped.iter().map(|(key, dropped)| (key.clone(), dropped.rows));
+        let counts = EarlierOutput {
+            rows_out: self.rows,
+            rows_dropped: self.rows_dropped(),
+            rows_rejected: self.rejected.values().sum(),
+            row_groups: self.row_groups,
+        };
+        (counts, dropped.chain(rejected).collect())
     }
 
     /// Returns the number of rows that were dropped for any reason.
@@ -132,6 +149,17 @@ impl PipelineWorkload {
         output: Arc<OutputDirectory>,
         keeps_calls: bool,
     ) -> Self {
+        Self::with_together(resolved, callers, output, keeps_calls, None)
+    }
+
+    /// Does the same as [`new`](Self::new). `together` is the part of this process, if several fill the output.
+    pub(super) fn with_together(
+        resolved: ResolvedPipeline,
+        callers: Vec<Option<Caller>>,
+        output: Arc<OutputDirectory>,
+        keeps_calls: bool,
+        together: Option<Arc<Together>>,
+    ) -> Self {
         let id = |(index, column): (usize, &GeneratedColumn)| Some((resolved.plan.column_id(&column.name)?, index));
         let by_id = resolved.columns.iter().enumerate().filter_map(id).collect();
         let mut answer_columns = vec![Vec::new(); resolved.columns.len()];
@@ -155,6 +183,7 @@ impl PipelineWorkload {
             batches: Batches::default(),
             output,
             keeps_calls,
+            together,
             is_stopping: AtomicBool::new(false),
             written: Mutex::default(),
             warnings: Mutex::default(),
@@ -169,7 +198,9 @@ impl PipelineWorkload {
     /// Returns the warnings since the last call.
     #[must_use]
     pub fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.warnings.lock())
+        let mut warnings = std::mem::take(&mut *self.0.warnings.lock());
+        warnings.extend(self.0.together.iter().flat_map(|together| together.take_warnings()));
+        warnings
     }
 
     /// Returns the pipeline of the run.
@@ -222,10 +253,26 @@ impl Workload for PipelineWorkload {
 
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save {
         let shared = Arc::clone(&self.0);
+        let together = self.0.together.clone();
         Box::pin(async move {
+            let row_group = group.row_group;
+            if let Some(together) = together.as_ref().filter(|_| !group.unmade.is_empty()) {
+                // Another process makes all of it.
+                shared.buffers.take(row_group);
+                together.hand_back([row_group]).await;
+                return Ok(());
+            }
             let written = tokio::task::spawn_blocking(move || shared.write(&group)).await;
-            written.unwrap_or_else(|error| Err(SaveError(format!("the writer failed: {error}"))))
+            let written = written.unwrap_or_else(|error| Err(SaveError(format!("the writer failed: {error}"))));
+            if let (Some(together), Ok(())) = (together, &written) {
+                together.acknowledge(row_group).await;
+            }
+            written
         })
+    }
+
+    fn poll_claim(&self, context: &mut Context<'_>) -> Poll<Result<Option<u32>, HookError>> {
+        self.0.together.as_ref().map_or(Poll::Ready(Ok(None)), |together| together.poll_claim(context))
     }
 }
 
@@ -247,6 +294,12 @@ impl Shared {
 
     /// Does a task. If it is a member of a batch, the lead makes its call.
     async fn run_task(self: Arc<Self>, task: Task, member: Option<Member>) -> Result<TaskOutcome, FatalError> {
+        let ended = Arc::clone(&self).make_task(task, member).await;
+        self.together.iter().for_each(|together| together.note_progress());
+        ended
+    }
+
+    async fn make_task(self: Arc<Self>, task: Task, member: Option<Member>) -> Result<TaskOutcome, FatalError> {
         self.buffers.open(task.row_group, task.rows);
         let Some(&index) = self.by_id.get(&task.column) else { return self.read_rows(task).await };
         if self.buffers.is_rejected(task.row_group, task.row) {
@@ -450,12 +503,24 @@ impl Shared {
         });
         let calls_written =
             if self.keeps_calls { self.output.write_calls(group.row_group, buffer.calls().cloned()) } else { Ok(()) };
-        match calls_written.and_then(|()| self.output.write_row_group(group.row_group, rows, &dropped_lines)) {
-            Ok(WriteOutcome::Written) => {
+        let written = calls_written.and_then(|()| self.output.write_row_group(group.row_group, rows, &dropped_lines));
+        let committed = written.and_then(|outcome| match &self.together {
+            Some(together) => Ok((outcome, together.directory().commit(group.row_group)?)),
+            None => Ok((outcome, true)),
+        });
+        match committed {
+            Ok((_, false)) => {
+                let number = group.row_group;
+                let warning =
+                    format!("warning: row group {number} was made by another process, too, whose rows are kept");
+                self.warnings.lock().push(warning);
+                Ok(())
+            }
+            Ok((WriteOutcome::Written, true)) => {
                 self.written.lock().add(group, &dropped_lines);
                 Ok(())
             }
-            Ok(WriteOutcome::KeptEarlier { rows, before }) => {
+            Ok((WriteOutcome::KeptEarlier { rows, before }, true)) => {
                 let number = group.row_group;
                 self.warnings.lock().push(format!(
                     "warning: row group {number} was made again with {rows} rows and has {before} already: the existing rows are kept"

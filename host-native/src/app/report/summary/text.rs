@@ -38,9 +38,14 @@ impl Summary {
         writeln!(f, "  rows in   {:>8}", self.rows_in)?;
         if self.earlier != EarlierOutput::default() {
             let EarlierOutput { rows_out, rows_dropped, row_groups, .. } = self.earlier;
+            let (title, whose) = if self.is_together {
+                ("others ", "other processes and earlier runs")
+            } else {
+                ("resumed", "earlier runs")
+            };
             writeln!(
                 f,
-                "  resumed   {rows_out:>8}   {row_groups} row groups of earlier runs, with {rows_dropped} dropped rows"
+                "  {title}   {rows_out:>8}   {row_groups} row groups of {whose}, with {rows_dropped} dropped rows"
             )?;
         }
         let groups = if self.row_groups == 1 { "row group" } else { "row groups" };
@@ -51,6 +56,9 @@ impl Summary {
             self.row_groups,
             self.output.join("rows").display()
         )?;
+        if self.is_together {
+            writeln!(f, "  in total  {:>8}   rows of all processes", self.earlier.rows_out + self.rows_out)?;
+        }
         if let Some(Exported { path, rows, left_out, .. }) = &self.export {
             writeln!(f, "  exported  {rows:>8}   to {}", path.display())?;
             if let Some(LeftOut { rows, example }) = left_out {
@@ -106,6 +114,7 @@ impl Summary {
         write!(f, "  dropped   {:>8}", self.rows_dropped())?;
         match self.earlier.rows_dropped {
             0 => writeln!(f)?,
+            earlier if self.is_together => writeln!(f, "   {earlier} of them by other processes and earlier runs")?,
             earlier => writeln!(f, "   {earlier} of them by earlier runs")?,
         }
         for dropped in &self.dropped {

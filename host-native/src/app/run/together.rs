@@ -1,0 +1,240 @@
+//! Fills one dataset together with other processes: `--together`.
+//!
+//! The process claims each row group before it makes it, from the [`RowGroupQueue`], and commits its files in the
+//! [`SharedDirectory`]. The calls for a row group may be made twice, for example by a process that was killed and
+//! by the one that gets its row group. Its rows are written once.
+//!
+//! The row groups of a process go to others if it makes no progress: it refreshes its claims only while calls
+//! end. A claim lapses [`CLAIM`] after its last refresh.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tidegate_core::pipeline::HookError;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::app::config::pipeline::{ColumnKind, PipelineFile};
+use crate::app::error::Error;
+use crate::app::output::{OutputDirectory, OutputError, OutputSpec, SharedDirectory};
+use crate::app::run::request::RunRequest;
+use crate::gate::random_seed;
+use crate::share::{CLAIM, Claimed, RowGroupQueue, Share};
+
+/// How long a process waits before it asks again for a row group, if others hold all that are left.
+const PAUSE: Duration = Duration::from_millis(500);
+
+type ClaimFuture = Pin<Box<dyn Future<Output = Result<Option<u32>, OutputError>> + Send>>;
+
+/// The part of this process in a dataset that several processes fill.
+pub(super) struct Together {
+    directory: Arc<SharedDirectory>,
+    queue: RowGroupQueue,
+    /// How long a call may take. A process in which no call has ended for longer makes no progress.
+    patience: Duration,
+    /// The row groups that this process makes.
+    held: Mutex<BTreeSet<u32>>,
+    /// When a call has last ended, or a row group was last claimed.
+    progress: Mutex<Instant>,
+    claim: Mutex<Option<ClaimFuture>>,
+    /// Becomes true when the run ends.
+    leaves: watch::Sender<bool>,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl fmt::Debug for Together {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Together").field("directory", &self.directory).field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+/// Checks that several processes can run the pipeline together.
+pub(super) fn check_together(file: &PipelineFile, request: &RunRequest) -> Result<(), Error> {
+    if !request.together {
+        return Ok(());
+    }
+    let refuse = |what: &str, expected: &str| {
+        Err(Error::Setting(format!("--together cannot be used with {what}; expected {expected}")))
+    };
+    if file.rows.wanted().is_some() {
+        return refuse(
+            "`accept_if` and `rows` in [run], since the first rows to be accepted are known at the end only",
+            "one process",
+        );
+    }
+    if file.has_batches() {
+        return refuse("a model with `mode = \"batch\"`, since one process must know of all batches", "one process");
+    }
+    if let Some(column) = file.columns.iter().find(|column| matches!(column.kind, ColumnKind::Image(_))) {
+        let what = format!("the column `{}` of the kind `image`", column.name.get_ref());
+        return refuse(&what, "a part of the dataset for each process, with --partition");
+    }
+    if file.share.is_none() && request.share.is_none() {
+        return Err(Error::Setting(
+            "--together needs a server over which the processes agree; expected --share URL, or the table [share] in the \
+             pipeline file"
+                .to_string(),
+        ));
+    }
+    Ok(())
+}
+
+impl Together {
+    /// Joins the processes that fill the output directory of `request`. Returns also the directory of this process.
+    pub(super) fn join(
+        request: &RunRequest,
+        spec: &OutputSpec,
+        file: &PipelineFile,
+        share: &Share,
+    ) -> Result<(Self, OutputDirectory), OutputError> {
+        let name = || format!("{:08x}{:08x}", random_seed(), random_seed());
+        let process = name();
+        let (directory, output) = SharedDirectory::join(&request.out, spec.clone(), &process, &name())?;
+        let queue = share.row_groups(directory.job(), &process);
+        let together = Self {
+            directory: Arc::new(directory),
+            queue,
+            patience: file.models.iter().map(|model| Duration::from(model.timeout)).max().unwrap_or_default(),
+            held: Mutex::default(),
+            progress: Mutex::new(Instant::now()),
+            claim: Mutex::default(),
+            leaves: watch::Sender::new(false),
+            warnings: Mutex::default(),
+        };
+        Ok((together, output))
+    }
+
+    /// Returns the output directory that all processes fill.
+    pub(super) fn directory(&self) -> &SharedDirectory {
+        &self.directory
+    }
+
+    /// Notes that a call has ended.
+    pub(super) fn note_progress(&self) {
+        *self.progress.lock() = Instant::now();
+    }
+
+    /// Returns the warnings since the last call.
+    pub(super) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock())
+    }
+
+    /// Polls the claim of the next row group.
+    pub(super) fn poll_claim(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<Result<Option<u32>, HookError>> {
+        let mut claim = self.claim.lock();
+        let future = claim.get_or_insert_with(|| {
+            let (together, mut leaves) = (Arc::clone(self), self.leaves.subscribe());
+            Box::pin(async move {
+                tokio::select! {
+                    claimed = together.claim_next() => claimed,
+                    _ = leaves.wait_for(|leaves| *leaves) => Ok(None),
+                }
+            })
+        });
+        let claimed = ready!(future.as_mut().poll(context));
+        *claim = None;
+        Poll::Ready(claimed.map_err(|error| HookError(error.to_string())))
+    }
+
+    /// Claims a row group. While other processes hold all that are left, waits: they may die. Returns `None` if
+    /// all row groups are written.
+    async fn claim_next(&self) -> Result<Option<u32>, OutputError> {
+        let mut is_reachable = true;
+        loop {
+            let held = self.held.lock().clone();
+            let error = match self.queue.claim(held).await {
+                // The store has lost it, and hands it out again. This process goes on with it.
+                Ok(Claimed::RowGroup(row_group)) if self.held.lock().contains(&row_group) => continue,
+                Ok(Claimed::RowGroup(row_group)) => {
+                    if self.with_directory(move |directory| directory.complete(row_group)).await? {
+                        self.acknowledge(row_group).await;
+                        continue;
+                    }
+                    self.held.lock().insert(row_group);
+                    self.note_progress();
+                    return Ok(Some(row_group));
+                }
+                Ok(Claimed::Empty) => {
+                    let missing = self.with_directory(SharedDirectory::missing).await?;
+                    if missing.is_empty() {
+                        return Ok(None);
+                    }
+                    match self.queue.fill(&missing).await {
+                        Ok(()) => continue,
+                        Err(error) => Some(error),
+                    }
+                }
+                Ok(Claimed::AllHeld) => None,
+                Err(error) => Some(error),
+            };
+            let was_reachable = std::mem::replace(&mut is_reachable, error.is_none());
+            if let Some(error) = error.filter(|_| was_reachable) {
+                let warning = format!("warning: no row group can be claimed, and it is tried again: {error}");
+                self.warnings.lock().push(warning);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads or writes the directory of all processes, on a thread for that.
+    async fn with_directory<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&SharedDirectory) -> Result<T, OutputError> + Send + 'static,
+    ) -> Result<T, OutputError> {
+        let directory = Arc::clone(&self.directory);
+        let lost = |error| OutputError::Io { path: PathBuf::from("."), source: io::Error::other(error) };
+        tokio::task::spawn_blocking(move || step(&directory)).await.unwrap_or_else(|error| Err(lost(error)))
+    }
+
+    /// Acknowledges a row group that is written.
+    pub(super) async fn acknowledge(&self, row_group: u32) {
+        self.held.lock().remove(&row_group);
+        // If it is handed out again, its files show that it is done.
+        let _ = self.queue.acknowledge(row_group).await;
+    }
+
+    /// Lets other processes make row groups that this one has not finished.
+    pub(super) async fn hand_back(&self, row_groups: impl IntoIterator<Item = u32>) {
+        let row_groups: Vec<u32> = row_groups.into_iter().collect();
+        self.held.lock().retain(|row_group| !row_groups.contains(row_group));
+        if !row_groups.is_empty() {
+            // If the store is unreachable, the claims lapse.
+            let _ = self.queue.release(row_groups).await;
+        }
+    }
+
+    /// Refreshes the claims of this process while it makes progress, until the run ends.
+    pub(super) async fn keep_claims(&self) {
+        let mut leaves = self.leaves.subscribe();
+        let refresh = async {
+            loop {
+                sleep(CLAIM / 3).await;
+                let held = self.held.lock().clone();
+                let makes_progress = self.progress.lock().elapsed() <= self.patience;
+                if makes_progress && !held.is_empty() {
+                    // It is tried again in time.
+                    let _ = self.queue.refresh(held).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = refresh => {}
+            _ = leaves.wait_for(|leaves| *leaves) => {}
+        }
+    }
+
+    /// Claims no further row group, and hands back those that are not finished.
+    pub(super) async fn leave(&self) {
+        self.leaves.send_replace(true);
+        let held = self.held.lock().clone();
+        self.hand_back(held).await;
+    }
+}

@@ -1,0 +1,314 @@
+//! The row groups of one dataset, which several processes hand out to each other over Redis or Valkey.
+//!
+//! They are a stream with one consumer group, whose consumers are the processes. The entry of row group N has
+//! the id `N+1-0`. The engine keeps, for each entry that was read and not acknowledged, its consumer and the
+//! time since that consumer was last heard of:
+//!
+//! ```text
+//! not read --claim--> held --acknowledge--> done
+//!                     held --not refreshed for CLAIM, or released--> claimed by another process
+//! ```
+//!
+//! A process changes an entry only while it is the consumer: a plain `XCLAIM` would take the entry back from
+//! the process that has it now, and a plain `XACK` is accepted from any consumer. The stream is never trimmed.
+//!
+//! The files of the job decide what is written, not the stream. It may be lost at any time: the processes then
+//! [fill](RowGroupQueue::fill) it again with the row groups that have no files. A row group may therefore be
+//! held by two processes, of which one wins when it writes the files.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::redis_store::{Connection, FORMAT, KEPT, script};
+use super::store::StoreError;
+
+/// How long a process holds a row group after it has last refreshed it.
+pub(crate) const CLAIM: Duration = Duration::from_secs(30);
+
+/// The idle time of an entry that was released: longer than every claim.
+const RELEASED: Duration = Duration::from_hours(1);
+
+/// Returns a script that begins with `is_there`: whether the key is a stream with its consumer group.
+macro_rules! on_stream {
+    ($code:literal) => {
+        concat!(
+            "
+local key = KEYS[1]
+local is_there = redis.call('TYPE', key).ok == 'stream' and #redis.call('XINFO', 'GROUPS', key) == 1
+",
+            $code
+        )
+    };
+}
+
+/// KEYS: row groups. ARGV: consumer, the idle time in ms after which an entry is free, seconds to keep, and the
+/// entries that the consumer holds. Returns `ID`, or why there is none.
+const CLAIM_NEXT: &str = on_stream!(
+    "
+if not is_there then return 'empty' end
+redis.call('EXPIRE', key, ARGV[3])
+local new = redis.call('XREADGROUP', 'GROUP', 'run', ARGV[1], 'COUNT', 1, 'STREAMS', key, '>')
+if new then return new[1][2][1][1] end
+local own = {}
+for i = 4, #ARGV do own[ARGV[i]] = true end
+for _, entry in ipairs(redis.call('XPENDING', key, 'run', 'IDLE', ARGV[2], '-', '+', #ARGV)) do
+  if entry[2] ~= ARGV[1] or not own[entry[1]] then
+    redis.call('XCLAIM', key, 'run', ARGV[1], ARGV[2], entry[1], 'JUSTID')
+    return entry[1]
+  end
+end
+if redis.call('XPENDING', key, 'run')[1] > 0 then return 'held' end
+return 'empty'"
+);
+
+/// KEYS: row groups. ARGV: seconds to keep, and the first and last row group of each range. Leaves a stream with
+/// entries that are not done as it is.
+const FILL: &str = on_stream!(
+    "
+if is_there then
+  local last = {}
+  for at, name in ipairs(redis.call('XINFO', 'STREAM', key)) do last[name] = at end
+  local generated = redis.call('XINFO', 'STREAM', key)[last['last-generated-id'] + 1]
+  local group = redis.call('XINFO', 'GROUPS', key)[1]
+  for at, name in ipairs(group) do last[name] = at end
+  if redis.call('XPENDING', key, 'run')[1] > 0 or group[last['last-delivered-id'] + 1] ~= generated then return end
+end
+redis.call('DEL', key)
+redis.call('XGROUP', 'CREATE', key, 'run', '0', 'MKSTREAM')
+for i = 2, #ARGV, 2 do
+  for row_group = ARGV[i], ARGV[i + 1] do
+    redis.call('XADD', key, string.format('%d-0', row_group + 1), 'row_group', row_group)
+  end
+end
+redis.call('EXPIRE', key, ARGV[1])"
+);
+
+/// KEYS: row groups. ARGV: consumer, what to do, the idle time in ms of a released entry, entries. Skips the
+/// entries that the consumer does not hold.
+const SETTLE: &str = on_stream!(
+    "
+if not is_there then return end
+for i = 4, #ARGV do
+  local entry = redis.call('XPENDING', key, 'run', ARGV[i], ARGV[i], 1)[1]
+  if not entry or entry[2] ~= ARGV[1] then
+  elseif ARGV[2] == 'acknowledge' then redis.call('XACK', key, 'run', ARGV[i])
+  elseif ARGV[2] == 'refresh' then redis.call('XCLAIM', key, 'run', ARGV[1], 0, ARGV[i], 'JUSTID')
+  else redis.call('XCLAIM', key, 'run', ARGV[1], 0, ARGV[i], 'IDLE', ARGV[3], 'JUSTID') end
+end"
+);
+
+/// The answer to a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claimed {
+    /// This process holds the row group now.
+    RowGroup(u32),
+    /// All row groups that are not done are held.
+    AllHeld,
+    /// The store knows of no row group that is not done. It may have lost them.
+    Empty,
+}
+
+/// What a process does with row groups that it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settle {
+    Refresh,
+    Acknowledge,
+    Release,
+}
+
+/// The row groups of one job, as one process sees them.
+#[derive(Clone)]
+pub(crate) struct RowGroupQueue {
+    connection: Arc<Connection>,
+    key: String,
+    process: String,
+}
+
+impl RowGroupQueue {
+    pub(super) fn new(connection: Arc<Connection>, name: &str, job: &str, process: &str) -> Self {
+        let key = format!("tg{FORMAT}:{{{name}:rows/{job}}}:row_groups");
+        Self { connection, key, process: process.to_string() }
+    }
+
+    /// Claims a row group: the first that no process has claimed, or else one whose process has released it or has
+    /// not refreshed it for [`CLAIM`]. `held` are the row groups that this process works on.
+    pub(crate) async fn claim(&self, held: impl IntoIterator<Item = u32>) -> Result<Claimed, StoreError> {
+        let mut step = script(CLAIM_NEXT, &[&self.key]);
+        step.arg(&self.process).arg(millis(CLAIM)).arg(KEPT.as_secs());
+        for row_group in held {
+            step.arg(id(row_group));
+        }
+        let answer: String = self.connection.run(&step).await?;
+        match answer.as_str() {
+            "held" => Ok(Claimed::AllHeld),
+            "empty" => Ok(Claimed::Empty),
+            entry => row_group(entry)
+                .map(Claimed::RowGroup)
+                .ok_or_else(|| StoreError::Damaged(format!("`{}`, entry `{entry}`", self.key))),
+        }
+    }
+
+    /// Hands out the row groups in `missing`, ascending and disjoint, unless there are some that are not done. The
+    /// server takes one to two seconds for a million, and does nothing else meanwhile.
+    pub(crate) async fn fill(&self, missing: &[RangeInclusive<u32>]) -> Result<(), StoreError> {
+        let mut step = script(FILL, &[&self.key]);
+        step.arg(KEPT.as_secs());
+        for range in missing {
+            step.arg(*range.start()).arg(*range.end());
+        }
+        self.connection.run(&step).await
+    }
+
+    /// Keeps row groups from being claimed by another process.
+    pub(crate) async fn refresh(&self, held: impl IntoIterator<Item = u32>) -> Result<(), StoreError> {
+        self.settle(Settle::Refresh, held).await
+    }
+
+    /// Marks a row group as done.
+    pub(crate) async fn acknowledge(&self, row_group: u32) -> Result<(), StoreError> {
+        self.settle(Settle::Acknowledge, [row_group]).await
+    }
+
+    /// Lets other processes claim row groups at once.
+    pub(crate) async fn release(&self, held: impl IntoIterator<Item = u32>) -> Result<(), StoreError> {
+        self.settle(Settle::Release, held).await
+    }
+
+    async fn settle(&self, what: Settle, held: impl IntoIterator<Item = u32>) -> Result<(), StoreError> {
+        let what = match what {
+            Settle::Refresh => "refresh",
+            Settle::Acknowledge => "acknowledge",
+            Settle::Release => "release",
+        };
+        let mut step = script(SETTLE, &[&self.key]);
+        step.arg(&self.process).arg(what).arg(millis(RELEASED));
+        for row_group in held {
+            step.arg(id(row_group));
+        }
+        self.connection.run(&step).await
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    time.as_secs() * 1_000
+}
+
+/// Returns the id of the entry of a row group. An id is above 0.
+fn id(row_group: u32) -> String {
+    format!("{}-0", u64::from(row_group) + 1)
+}
+
+fn row_group(id: &str) -> Option<u32> {
+    id.strip_suffix("-0")?.parse::<u32>().ok()?.checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis_server::RedisServer;
+    use crate::share::{Share, ShareSettings};
+
+    /// Returns the row groups of a job as the processes `a` and `b` see them.
+    async fn processes(server: &RedisServer) -> [RowGroupQueue; 2] {
+        let share = Share::connect(&ShareSettings::new(&server.url(), "test")).await.unwrap();
+        ["a", "b"].map(|process| share.row_groups("job", process))
+    }
+
+    /// Lets time pass for the claim of a row group, whose process is not heard of meanwhile.
+    fn age(server: &RedisServer, queue: &RowGroupQueue, row_group: u32) {
+        let RowGroupQueue { key, process, .. } = queue;
+        let idle = millis(CLAIM) + 1;
+        let aged = format!("XCLAIM {key} run {process} 0 {} IDLE {idle} JUSTID", id(row_group));
+        assert!(server.send(&aged).unwrap().contains(&id(row_group)));
+    }
+
+    async fn claim(queue: &RowGroupQueue, held: &[u32]) -> Claimed {
+        queue.claim(held.iter().copied()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_row_group_is_handed_out_once_until_all_are_done() {
+        let server = RedisServer::start();
+        let [a, b] = processes(&server).await;
+        assert_eq!(claim(&a, &[]).await, Claimed::Empty);
+        a.fill(&[2..=3, 7..=7]).await.unwrap();
+        b.fill(&[0..=9]).await.unwrap();
+        assert_eq!(claim(&a, &[]).await, Claimed::RowGroup(2), "the second filling changed nothing");
+        assert_eq!(claim(&b, &[]).await, Claimed::RowGroup(3));
+        a.fill(&[0..=9]).await.unwrap();
+        assert_eq!(claim(&a, &[2]).await, Claimed::RowGroup(7));
+        assert_eq!((claim(&a, &[2, 7]).await, claim(&b, &[3]).await), (Claimed::AllHeld, Claimed::AllHeld));
+        for (queue, row_group) in [(&a, 2), (&b, 3), (&a, 7)] {
+            b.fill(&[0..=9]).await.unwrap();
+            assert_eq!(claim(&b, &[3]).await, Claimed::AllHeld);
+            queue.acknowledge(row_group).await.unwrap();
+        }
+        assert_eq!(claim(&b, &[]).await, Claimed::Empty);
+        b.fill(&[1..=1]).await.unwrap();
+        assert_eq!(claim(&a, &[]).await, Claimed::RowGroup(1), "its files were lost");
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_is_not_refreshed_lapses_and_is_not_taken_back() {
+        let server = RedisServer::start();
+        let [a, b] = processes(&server).await;
+        a.fill(&[0..=1]).await.unwrap();
+        assert_eq!((claim(&a, &[]).await, claim(&a, &[0]).await), (Claimed::RowGroup(0), Claimed::RowGroup(1)));
+        age(&server, &a, 0);
+        a.refresh([0]).await.unwrap();
+        assert_eq!(claim(&b, &[]).await, Claimed::AllHeld, "it was refreshed in time");
+        age(&server, &a, 0);
+        assert_eq!(claim(&a, &[0, 1]).await, Claimed::AllHeld, "a process does not claim what it works on");
+        assert_eq!(claim(&b, &[]).await, Claimed::RowGroup(0));
+        for _ in 0..2 {
+            a.refresh([0]).await.unwrap();
+            a.release([0]).await.unwrap();
+            a.acknowledge(0).await.unwrap();
+        }
+        assert_eq!(claim(&a, &[1]).await, Claimed::AllHeld, "it belongs to the other process");
+        age(&server, &b, 0);
+        assert_eq!(claim(&a, &[1]).await, Claimed::RowGroup(0), "it was not acknowledged");
+    }
+
+    #[tokio::test]
+    async fn a_released_row_group_is_claimed_at_once() {
+        let server = RedisServer::start();
+        let [a, b] = processes(&server).await;
+        a.fill(&[0..=0]).await.unwrap();
+        assert_eq!(claim(&a, &[]).await, Claimed::RowGroup(0));
+        b.release([0]).await.unwrap();
+        assert_eq!(claim(&b, &[]).await, Claimed::AllHeld, "another process cannot release it");
+        a.release([0]).await.unwrap();
+        assert_eq!(claim(&b, &[]).await, Claimed::RowGroup(0));
+    }
+
+    #[tokio::test]
+    async fn a_claim_whose_answer_was_lost_is_found_again_by_its_process() {
+        let server = RedisServer::start();
+        let [a, _] = processes(&server).await;
+        a.fill(&[0..=0]).await.unwrap();
+        assert_eq!(claim(&a, &[]).await, Claimed::RowGroup(0));
+        assert_eq!(claim(&a, &[]).await, Claimed::AllHeld);
+        age(&server, &a, 0);
+        assert_eq!(claim(&a, &[]).await, Claimed::RowGroup(0));
+    }
+
+    #[tokio::test]
+    async fn row_groups_that_the_server_has_lost_or_damaged_are_handed_out_again() {
+        let server = RedisServer::start();
+        let [a, b] = processes(&server).await;
+        let key = &a.key;
+        for loss in ["FLUSHALL".to_string(), format!("SET {key} 1"), format!("XGROUP DESTROY {key} run")] {
+            a.fill(&[4..=5]).await.unwrap();
+            assert_eq!(claim(&a, &[]).await, Claimed::RowGroup(4));
+            server.send(&loss).unwrap();
+            a.refresh([4]).await.unwrap();
+            a.acknowledge(4).await.unwrap();
+            assert_eq!(claim(&b, &[]).await, Claimed::Empty, "{loss}");
+            b.fill(&[4..=5]).await.unwrap();
+            assert_eq!((claim(&b, &[]).await, claim(&a, &[]).await), (Claimed::RowGroup(4), Claimed::RowGroup(5)));
+            server.send("FLUSHALL").unwrap();
+        }
+    }
+}

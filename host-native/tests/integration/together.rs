@@ -1,0 +1,304 @@
+//! Tests of one dataset that several processes fill together over a real Redis server, while processes are
+//! started, stopped, killed and suspended, and the server loses its data.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::support::patience::wait_until;
+use crate::support::redis_server::RedisServer;
+use crate::support::{Scratch, mock_pipeline, remote_pipeline, serve};
+
+/// The rows of the dataset, in row groups of four. The last one has two.
+const ROWS: u64 = 42;
+
+/// A provider that answers a call with its prompt: of the rows of the first row group at once, and of all others
+/// after a permit of `go`. It rejects every tenth row.
+#[derive(Debug)]
+struct Provider {
+    /// Calls by row.
+    calls: Mutex<BTreeMap<u64, usize>>,
+    go: Semaphore,
+}
+
+impl Provider {
+    fn start() -> (String, Arc<Self>) {
+        let provider = Arc::new(Self { calls: Mutex::default(), go: Semaphore::new(0) });
+        let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(Arc::clone(&provider));
+        (format!("{}/v1", serve(router)), provider)
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.lock().unwrap().values().sum()
+    }
+
+    /// Waits until so many calls were made.
+    fn until_calls(&self, calls: usize) {
+        wait_until(|| self.calls(), |made| *made == calls);
+    }
+
+    /// Answers all calls that wait, and all later ones.
+    fn answer_all(&self) {
+        self.go.add_permits(100_000);
+    }
+}
+
+fn is_rejected(row: u64) -> bool {
+    row % 10 == 9
+}
+
+async fn answer(State(provider): State<Arc<Provider>>, Json(request): Json<Value>) -> Response {
+    let prompt = request["messages"][0]["content"].as_str().unwrap().to_string();
+    let row: u64 = prompt.split(' ').find_map(|word| word.parse().ok()).unwrap();
+    *provider.calls.lock().unwrap().entry(row).or_default() += 1;
+    if row >= 4 {
+        provider.go.acquire().await.unwrap().forget();
+    }
+    if is_rejected(row) {
+        return (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": "too long" } }))).into_response();
+    }
+    let choice = json!({ "index": 0, "message": { "role": "assistant", "content": prompt }, "finish_reason": "stop" });
+    let usage = json!({ "prompt_tokens": 40, "completion_tokens": 60, "total_tokens": 100 });
+    Json(json!({ "id": "c", "object": "chat.completion", "choices": [choice], "usage": usage })).into_response()
+}
+
+/// A dataset, its provider and the server of the processes that fill it.
+struct World {
+    server: RedisServer,
+    provider: Arc<Provider>,
+    scratch: Scratch,
+}
+
+/// A process that fills the dataset. It is killed on drop.
+struct Process(Child);
+
+impl Process {
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap().success());
+    }
+
+    /// Waits for its end, and returns its exit code and its summary.
+    fn end(mut self) -> (Option<i32>, Value) {
+        let output = std::io::read_to_string(self.0.stdout.take().unwrap()).unwrap();
+        let code = self.0.wait().unwrap().code();
+        let summary = output.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+        (code, summary.unwrap_or_else(|| panic!("exit {code:?} without a summary:\n{output}")))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl World {
+    /// `limit` is the number of calls at once of all processes together.
+    fn new(limit: u32) -> Self {
+        let (base_url, provider) = Provider::start();
+        let server = RedisServer::start();
+        let mut scratch = Scratch::new(usize::try_from(ROWS).unwrap());
+        scratch.env("SHARE_URL", &server.url());
+        let more = "row_groups = 2\nadaptive_row_groups = false\n[share]\nurl_env = \"SHARE_URL\"\nname = \"test\"\n";
+        let pipeline = remote_pipeline(&base_url, "limit = \"fixed\"", more);
+        scratch.write("p.toml", &pipeline.replace("max_parallel = 4", &format!("max_parallel = {limit}")));
+        Self { server, provider, scratch }
+    }
+
+    fn start(&self) -> Process {
+        let arguments = ["run", "p.toml", "--out", "out", "--together", "--json"];
+        Process(self.scratch.command(&arguments).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Starts the first process, and waits until it has written the first row group and the calls of the next two
+    /// wait at the provider.
+    fn start_first(&self) -> Process {
+        let process = self.start();
+        self.provider.until_calls(4 + 8);
+        process
+    }
+
+    /// Returns the key of the row groups at the server.
+    fn key(&self) -> String {
+        let answer = self.server.send("KEYS *:row_groups").unwrap();
+        answer.lines().find(|line| line.ends_with(":row_groups")).expect(&answer).to_string()
+    }
+
+    /// Returns the row groups that processes hold at the server: the id of each entry, and its process. `filter` is
+    /// empty, or leaves some of them out.
+    fn held(&self, filter: &str) -> Vec<[String; 2]> {
+        let pending = self.server.send(&format!("XPENDING {} run {filter} - + 100", self.key())).unwrap();
+        let words: Vec<&str> = pending.lines().filter(|line| !line.starts_with(['*', '$', ':', '+'])).collect();
+        words.chunks_exact(2).map(|entry| [entry[0].to_string(), entry[1].to_string()]).collect()
+    }
+
+    /// Lets claims lapse, as if their processes had not been heard of for long.
+    fn age(&self, held: &[[String; 2]]) {
+        for [entry, process] in held {
+            let aged = format!("XCLAIM {} run {process} 0 {entry} IDLE 60000 JUSTID", self.key());
+            assert!(self.server.send(&aged).unwrap().contains(entry));
+        }
+    }
+
+    /// Checks that the files of all row groups are those of one process that has the dataset for itself.
+    fn check_rows(&self) {
+        self.provider.answer_all();
+        self.scratch.run(&["run", "p.toml", "--out", "single"]).assert(6, &["rows out"]);
+        let [single, together] = ["single", "out"].map(|out| files(&self.scratch.path(out).join("rows")));
+        assert_eq!(together, single);
+        let numbers: Vec<u64> = self.scratch.rows("out").iter().map(|row| row["row"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (0..ROWS).filter(|row| !is_rejected(*row)).collect::<Vec<_>>());
+    }
+}
+
+/// Returns the content of all files in a directory, also of hidden ones.
+fn files(directory: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let file =
+        |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap());
+    entries.map(file).collect()
+}
+
+/// Returns the rows that a process has written, and those of all others.
+fn written(summary: &Value) -> [u64; 2] {
+    [&summary["rows_out"], &summary["earlier"]["rows_out"]].map(|rows| rows.as_u64().unwrap())
+}
+
+/// The number of rows that are not rejected.
+const ROWS_OUT: u64 = ROWS - 4;
+
+#[test]
+fn three_processes_write_each_row_once_and_as_one_process_does() {
+    let world = World::new(32);
+    let processes = [world.start_first(), world.start(), world.start()];
+    world.provider.until_calls(4 + 3 * 8);
+    let active = world.scratch.run(&["run", "p.toml", "--out", "out", "--resume"]);
+    active.assert(5, &["another run is writing to out"]);
+    world.provider.answer_all();
+    let ended = processes.map(Process::end);
+    for (code, summary) in &ended {
+        let [own, others] = written(summary);
+        assert!(*code == Some(6) && own > 0 && own + others == ROWS_OUT, "exit {code:?}: {summary}");
+    }
+    assert_eq!(ended.iter().map(|(_, summary)| written(summary)[0]).sum::<u64>(), ROWS_OUT);
+    let once: BTreeMap<u64, usize> = (0..ROWS).map(|row| (row, 1)).collect();
+    assert_eq!(*world.provider.calls.lock().unwrap(), once, "no call was made twice");
+    let manifest = world.scratch.manifest("out");
+    assert_eq!((&manifest["state"], &manifest["rows_out"]), (&json!("ended"), &json!(ROWS_OUT)));
+    // A process that comes when all is done makes nothing, and one process goes on with the directory.
+    let (code, late) = world.start().end();
+    assert_eq!((code, written(&late)), (Some(6), [0, ROWS_OUT]));
+    let resume = ["run", "p.toml", "--out", "out", "--resume", "--export", "all.jsonl"];
+    world.scratch.run(&resume).assert(6, &["resumed         38", "calls in 5 runs", "exported        38"]);
+    assert!(!world.scratch.path("out/processes").exists());
+    world.check_rows();
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_its_row_groups_to_one_that_joins_late() {
+    let world = World::new(32);
+    let killed = world.start_first();
+    let held = world.held("");
+    assert_eq!(held.iter().map(|[entry, _]| entry.as_str()).collect::<Vec<_>>(), ["2-0", "3-0"]);
+    killed.signal("-KILL");
+    drop(killed);
+    let late = world.start();
+    world.provider.until_calls(4 + 8 + 8);
+    world.age(&held);
+    world.provider.answer_all();
+    let (code, summary) = late.end();
+    assert_eq!((code, written(&summary)), (Some(6), [ROWS_OUT - 4, 4]), "{summary}");
+    world.check_rows();
+}
+
+#[test]
+fn a_process_that_is_terminated_hands_back_at_once_what_it_has_not_finished() {
+    // So many calls that one row group is complete, and the next one is not.
+    let world = World::new(6);
+    let mut leaving = world.start();
+    world.provider.until_calls(4 + 6);
+    leaving.signal("-TERM");
+    let mut lines = BufReader::new(leaving.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("terminated: awaiting outstanding calls")));
+    world.provider.answer_all();
+    assert_eq!((lines.count() > 0, leaving.0.wait().unwrap().code()), (true, Some(130)));
+    let free: Vec<_> = world.held("IDLE 3600000").into_iter().map(|[entry, _]| entry).collect();
+    assert_eq!(free, ["3-0"]);
+    let (code, summary) = world.start().end();
+    assert_eq!((code, written(&summary)), (Some(6), [ROWS_OUT - 8, 8]), "{summary}");
+    world.check_rows();
+}
+
+#[test]
+fn processes_go_on_when_the_server_loses_its_data() {
+    let world = World::new(32);
+    let processes = [world.start_first(), world.start()];
+    world.provider.until_calls(4 + 2 * 8);
+    world.server.send("FLUSHALL").unwrap();
+    world.provider.answer_all();
+    for (code, summary) in processes.map(Process::end) {
+        let [own, others] = written(&summary);
+        assert!(code == Some(6) && own + others == ROWS_OUT, "exit {code:?}: {summary}");
+    }
+    world.check_rows();
+}
+
+#[test]
+fn a_process_that_was_suspended_for_longer_than_its_claim_writes_no_row_twice() {
+    let world = World::new(32);
+    let mut suspended = world.start_first();
+    let held = world.held("");
+    suspended.signal("-STOP");
+    world.age(&held);
+    let other = world.start();
+    world.provider.until_calls(4 + 8 + 8);
+    world.provider.answer_all();
+    let (code, summary) = other.end();
+    assert_eq!((code, written(&summary)), (Some(6), [ROWS_OUT - 4, 4]), "{summary}");
+    suspended.signal("-CONT");
+    let lines = BufReader::new(suspended.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let lines: Vec<String> = lines.collect();
+    let lost = lines.iter().filter(|line| line.contains("was made by another process, too"));
+    assert_eq!(lost.count(), 2, "{lines:?}");
+    let summary = lines.last().and_then(|line| serde_json::from_str(line).ok()).unwrap();
+    assert_eq!((suspended.0.wait().unwrap().code(), written(&summary)), (Some(6), [4, ROWS_OUT - 4]));
+    world.check_rows();
+}
+
+#[test]
+fn what_several_processes_cannot_do_together_is_refused_before_the_output_is_changed() {
+    let scratch = Scratch::new(3);
+    let share = ["--share", "redis://127.0.0.1:1"];
+    let refused = |pipeline: &str, arguments: &[&str], parts: &[&str]| {
+        scratch.write("p.toml", pipeline);
+        let ended = scratch.run(&[&["run", "p.toml", "--out", "out", "--together"], arguments].concat());
+        ended.assert(2, parts);
+        assert!(!scratch.path("out").exists());
+    };
+    let plain = mock_pipeline(4, "", "capacity = { shape = \"constant\", slots = 8 }");
+    refused(&plain, &[], &["--together needs a server", "--share URL"]);
+    refused(&plain, &["--share", "redis://127.0.0.1:1", "--max-cost", "1"], &["--max-cost"]);
+    let batch = remote_pipeline("http://127.0.0.1:1/v1", "mode = \"batch\"", "");
+    refused(&batch, &share, &["--together cannot be used with", "`mode = \"batch\"`"]);
+    let image = plain
+        .replace("prompt = ", "kind = \"image\"\nprompt = ")
+        .replace("max_parallel", "domain = \"image\"\nmax_parallel");
+    refused(&image, &share, &["--together cannot be used with the column `title` of the kind `image`"]);
+    let wanted = plain.replace("[seed]\npath = \"data.csv\"\n", "").replace("{{ note }}", "x");
+    let wanted = wanted.replace("row_group_size = 10\n", "rows = 5\nrow_group_size = 10\n");
+    let wanted =
+        wanted.replace("[[columns]]\nname = \"loud\"\n", "[[columns]]\nname = \"loud\"\naccept_if = \"loud\"\n");
+    refused(&wanted, &share, &["--together cannot be used with `accept_if` and `rows`"]);
+}
