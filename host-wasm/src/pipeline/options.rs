@@ -227,6 +227,7 @@ impl PipelineSettings {
             post_batch_hook: plan.post_batch,
             done_row_groups: self.done_row_groups,
             missing_rows,
+            claims_row_groups: false,
         }
     }
 }

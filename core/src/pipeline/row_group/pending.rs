@@ -212,9 +212,9 @@ impl Pending {
         due.map(|claims| claims.state = ClaimState::Requested).is_some()
     }
 
-    /// Returns whether a claim is in progress.
+    /// Returns whether a claim is in progress whose row group is to be admitted.
     pub(crate) fn is_claiming(&self) -> bool {
-        self.claims.as_ref().is_some_and(|claims| claims.state == ClaimState::Requested)
+        !self.closed && self.claims.as_ref().is_some_and(|claims| claims.state == ClaimState::Requested)
     }
 
     /// Ends the claim in progress. `None` closes the cursor. A row group that cannot be admitted is left out:

@@ -98,6 +98,18 @@ fn a_run_that_stops_does_not_wait_for_its_claim_and_admits_no_late_one() {
 }
 
 #[test]
+fn a_run_whose_provider_is_unavailable_does_not_wait_for_its_claim() {
+    let mut rig = Rig::start([cell("a", &[])], claiming(6, 2));
+    rig.claim(Ok(Some(1)));
+    assert_eq!(rig.claims, 1);
+    rig.end("a:1.0", TaskOutcome::Unavailable);
+    rig.end("a:1.1", TaskOutcome::Unavailable);
+    rig.run_well();
+    let stop = &rig.report().stop;
+    assert!(matches!(stop, StopReason::ProviderUnavailable { .. }), "{stop:?}");
+}
+
+#[test]
 fn a_claim_that_fails_stops_the_run_and_keeps_complete_rows() {
     let mut rig = Rig::start([cell("a", &[])], claiming(6, 2));
     rig.claim(Ok(Some(2)));

@@ -32,8 +32,8 @@ use std::path::{Path, PathBuf};
 use super::directory_lock::{DirectoryLock, LockFile, file_names};
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{
-    MANIFEST, PROCESSES, ROWS, SPENT, calls_name, commit, dropped_name, is_temporary_name, remove_if_exists, rows_name,
-    sync_directory, visit_names, winner_name, write_atomically, write_temporary,
+    LOCK, MANIFEST, PROCESSES, ROWS, SPENT, calls_name, commit, dropped_name, is_temporary_name, remove_if_exists,
+    rows_name, sync_directory, visit_names, winner_name, write_atomically, write_temporary,
 };
 use super::scan::{FoundNames, ReplaceableCounts, ScanResult};
 use super::stored_output::read_manifest;
@@ -77,6 +77,7 @@ impl SharedDirectory {
         job: &str,
     ) -> Result<(Self, OutputDirectory), OutputError> {
         let (lock, _) = LockFile::acquire(root, File::try_lock_shared)?;
+        probe_hard_links(root, process)?;
         check_job(root, &spec)?;
         let (rows, processes) = (root.join(ROWS), root.join(PROCESSES));
         let found = ScanResult::look(&rows, &spec)?;
@@ -90,7 +91,6 @@ impl SharedDirectory {
         let own = processes.join(process);
         let mut output = OutputDirectory::prepare(DirectoryLock::acquire(&own, ExistingOutput::Refuse)?, &spec)?;
         output.found = found;
-        probe_hard_links(&own)?;
         let manifest = link_new(&own, &root.join(MANIFEST), |file| write_manifest(&spec.manifest, file))?;
         if !manifest {
             check_job(root, &spec)?;
@@ -161,12 +161,11 @@ impl SharedDirectory {
     /// If the files of the winner are missing, or a file cannot be moved.
     pub fn complete(&self, row_group: u32) -> Result<bool, OutputError> {
         let winner = self.rows.join(winner_name(row_group));
+        // The name is read before the rows are looked for. One that is added after the winner has removed its own
+        // is that of a loser, and the rows are there then.
+        let process = if winner.exists() { missing_as_none(read_name(&winner))? } else { None };
         if !self.is_written(row_group) {
-            if !winner.exists() {
-                // The winner may have moved its files and removed its name in between.
-                return Ok(self.is_written(row_group));
-            }
-            let Some(process) = missing_as_none(read_name(&winner))? else { return Ok(self.is_written(row_group)) };
+            let Some(process) = process else { return Ok(self.is_written(row_group)) };
             let files = self.root.join(PROCESSES).join(process).join(ROWS);
             // The list is there before the rows: without it, the row group would be taken for complete.
             for name in [calls_name(row_group), dropped_name(row_group), self.rows_name(row_group)] {
@@ -287,10 +286,10 @@ fn link(from: &Path, to: &Path) -> io::Result<bool> {
     }
 }
 
-fn probe_hard_links(own: &Path) -> Result<(), OutputError> {
-    let probe = own.join(".probe.tmp");
-    let linked = fs::hard_link(own.join(MANIFEST), &probe);
-    linked.map_err(|source| OutputError::NoHardLinks { path: own.to_path_buf(), source })?;
+fn probe_hard_links(root: &Path, process: &str) -> Result<(), OutputError> {
+    let probe = root.join(format!(".{process}.tmp"));
+    let linked = fs::hard_link(root.join(LOCK), &probe);
+    linked.map_err(|source| OutputError::NoHardLinks { path: root.to_path_buf(), source })?;
     fs::remove_file(&probe).map_err(io_error(&probe))
 }
 

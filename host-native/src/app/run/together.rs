@@ -4,7 +4,7 @@
 //! [`SharedDirectory`]. The calls for a row group may be made twice, for example by a process that was killed and
 //! by the one that gets its row group. Its rows are written once.
 //!
-//! The row groups of a process go to others if it makes no progress: it refreshes its claims only while calls
+//! The row groups of a process go to others if it makes no progress: it refreshes its claims only while tasks
 //! end. A claim lapses [`CLAIM`] after its last refresh.
 
 use std::collections::BTreeSet;
@@ -38,11 +38,12 @@ type ClaimFuture = Pin<Box<dyn Future<Output = Result<Option<u32>, OutputError>>
 pub(super) struct Together {
     directory: Arc<SharedDirectory>,
     queue: RowGroupQueue,
-    /// How long a call may take. A process in which no call has ended for longer makes no progress.
+    /// How long a call may take, at least [`CLAIM`]. A process in which no task has ended for longer makes no
+    /// progress.
     patience: Duration,
     /// The row groups that this process makes.
     held: Mutex<BTreeSet<u32>>,
-    /// When a call has last ended, or a row group was last claimed.
+    /// When a task has last ended, or a row group was last claimed.
     progress: Mutex<Instant>,
     claim: Mutex<Option<ClaimFuture>>,
     /// Becomes true when the run ends.
@@ -102,7 +103,7 @@ impl Together {
         let together = Self {
             directory: Arc::new(directory),
             queue,
-            patience: file.models.iter().map(|model| Duration::from(model.timeout)).max().unwrap_or_default(),
+            patience: file.models.iter().map(|model| Duration::from(model.timeout)).fold(CLAIM, Duration::max),
             held: Mutex::default(),
             progress: Mutex::new(Instant::now()),
             claim: Mutex::default(),
@@ -117,8 +118,8 @@ impl Together {
         &self.directory
     }
 
-    /// Notes that a call has ended.
-    pub(super) fn note_progress(&self) {
+    /// Records that a task has ended.
+    pub(super) fn record_progress(&self) {
         *self.progress.lock() = Instant::now();
     }
 
@@ -159,7 +160,7 @@ impl Together {
                         continue;
                     }
                     self.held.lock().insert(row_group);
-                    self.note_progress();
+                    self.record_progress();
                     return Ok(Some(row_group));
                 }
                 Ok(Claimed::Empty) => {
@@ -175,6 +176,10 @@ impl Together {
                 Ok(Claimed::AllHeld) => None,
                 Err(error) => Some(error),
             };
+            // The files count, not the store.
+            if error.is_some() && self.with_directory(SharedDirectory::missing).await?.is_empty() {
+                return Ok(None);
+            }
             let was_reachable = std::mem::replace(&mut is_reachable, error.is_none());
             if let Some(error) = error.filter(|_| was_reachable) {
                 let warning = format!("warning: no row group can be claimed, and it is tried again: {error}");

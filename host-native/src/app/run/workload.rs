@@ -295,7 +295,7 @@ impl Shared {
     /// Does a task. If it is a member of a batch, the lead makes its call.
     async fn run_task(self: Arc<Self>, task: Task, member: Option<Member>) -> Result<TaskOutcome, FatalError> {
         let ended = Arc::clone(&self).make_task(task, member).await;
-        self.together.iter().for_each(|together| together.note_progress());
+        self.together.iter().for_each(|together| together.record_progress());
         ended
     }
 

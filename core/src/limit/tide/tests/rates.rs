@@ -149,9 +149,9 @@ fn the_first_two_refusals_at_an_adopted_pace_wait_no_longer_however_old_the_cloc
         tide.set_interval(start, millis(20));
         let mut now = start;
         for grant in 0..2 {
-            now = now + millis(100);
+            now += millis(100);
             tide.on_grant(now, grant, 1);
-            now = now + millis(5);
+            now += millis(5);
             let refused = CallReport {
                 outcome: Outcome::RateLimited,
                 grant,
