@@ -283,6 +283,18 @@ impl Share {
         Ok(())
     }
 
+    /// Checks that the server can hand out row groups.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareError::Unreachable`] with what the server lacks.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn check_row_groups(&self) -> Result<(), ShareError> {
+        let checked = self.row_groups("check", &format!("{:x}", random_number())).check().await;
+        let address = || self.connection.address().to_string();
+        checked.map_err(|why| ShareError::Unreachable { address: address(), why: why.to_string() })
+    }
+
     /// Returns the row groups that the processes of the job `job` hand out to each other. `process` is the name of
     /// this process. Both contain no space.
     #[cfg(feature = "cli")]

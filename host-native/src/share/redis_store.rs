@@ -71,7 +71,7 @@ const UNKNOWN_AUTHORITY: &str =
     "no known authority has signed its certificate; `ca_file` in [share] names a private one";
 
 /// What an error at the start means, by a part of its text in lower case.
-const MEANINGS: [(&str, &str); 14] = [
+const MEANINGS: [(&str, &str); 15] = [
     // The key belongs to another node, or to none.
     ("moved:", CLUSTER),
     ("clusterdown", CLUSTER),
@@ -80,6 +80,7 @@ const MEANINGS: [(&str, &str); 14] = [
     ("noauth", "it requires a password; expected an address such as `redis://user:password@host:port`"),
     ("noperm", NO_PERMISSION),
     ("the user executing the script can't run", NO_PERMISSION),
+    ("err syntax error", "it does not know all commands that are needed; expected version 6.2 or later"),
     ("unknownissuer", UNKNOWN_AUTHORITY),
     // The certificate names a known authority, and another one has signed it.
     ("badsignature", UNKNOWN_AUTHORITY),
@@ -90,6 +91,14 @@ const MEANINGS: [(&str, &str); 14] = [
     ("broken pipe", ENDED),
     ("certificaterequired", "it requires a certificate of its clients; expected `tls-auth-clients no` at the server"),
 ];
+
+/// Returns the error at a start with what it means, if that is known.
+pub(super) fn meaning(error: StoreError) -> StoreError {
+    let why = error.to_string();
+    let text = why.to_lowercase();
+    let meaning = MEANINGS.iter().find(|(part, _)| text.contains(part));
+    meaning.map_or(error, |(_, meaning)| StoreError::Failed(format!("{meaning} ({why})")))
+}
 
 /// KEYS: reports. ARGV: member, seq, report, seconds to keep.
 const REPORT: &str = "
@@ -234,13 +243,8 @@ impl Connection {
     }
 
     async fn check(&self, name: &str) -> Result<(), StoreError> {
-        let checked = self.run::<()>(&script(CHECK, &[&format!("tg{FORMAT}:{{{name}}}:check")])).await;
-        if let Err(error) = checked {
-            let why = error.to_string();
-            let text = why.to_lowercase();
-            let meaning = MEANINGS.iter().find(|(part, _)| text.contains(part));
-            return Err(meaning.map_or(error, |(_, meaning)| StoreError::Failed(format!("{meaning} ({why})"))));
-        }
+        let check = script(CHECK, &[&format!("tg{FORMAT}:{{{name}}}:check")]);
+        self.run::<()>(&check).await.map_err(meaning)?;
         // A node of a cluster has some of the keys only. A server that does not permit the command is taken for none.
         let mut info = cmd("INFO");
         info.arg("cluster");

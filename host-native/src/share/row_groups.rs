@@ -20,7 +20,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::redis_store::{Connection, FORMAT, KEPT, script};
+use redis::cmd;
+
+use super::redis_store::{Connection, FORMAT, KEPT, meaning, script};
 use super::store::StoreError;
 
 /// How long a process holds a row group after it has last refreshed it.
@@ -129,6 +131,25 @@ impl RowGroupQueue {
     pub(super) fn new(connection: Arc<Connection>, name: &str, job: &str, process: &str) -> Self {
         let key = format!("tg{FORMAT}:{{{name}:rows/{job}}}:row_groups");
         Self { connection, key, process: process.to_string() }
+    }
+
+    /// Tries all commands on row groups of this process alone.
+    ///
+    /// # Errors
+    ///
+    /// The server does not know a command or does not permit it, or cannot be reached.
+    pub(crate) async fn check(&self) -> Result<(), StoreError> {
+        let trial = Self { key: format!("{}:{}", self.key, self.process), ..self.clone() };
+        let checked = async {
+            trial.fill(&[0..=0]).await?;
+            // The first takes the row group, and the second looks for one that was left.
+            trial.claim([]).await?;
+            trial.claim([]).await?;
+            trial.refresh([0]).await?;
+            trial.acknowledge(0).await?;
+            self.connection.run(cmd("DEL").arg(&trial.key)).await
+        };
+        checked.await.map_err(meaning)
     }
 
     /// Claims a row group: the first that no process has claimed, or else one whose process has released it or has

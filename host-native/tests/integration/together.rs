@@ -278,6 +278,25 @@ fn a_process_that_was_suspended_for_longer_than_its_claim_writes_no_row_twice() 
 }
 
 #[test]
+fn a_user_of_the_server_needs_the_documented_permissions_and_is_refused_without_them() {
+    let mut world = World::new(8);
+    let page = include_str!("../../../docs/sharing.md");
+    let rule = page.lines().find(|line| line.starts_with("ACL SETUSER tidegate ")).unwrap();
+    let more = page.lines().find(|line| line.contains("`tidegate run --together`, it needs these, too")).unwrap();
+    let more = more.rsplit('`').nth(1).unwrap();
+    assert!(world.server.send(rule).unwrap().contains("+OK"));
+    world.scratch.env("SHARE_URL", &format!("redis://tidegate:password@127.0.0.1:{}", world.server.port()));
+    let arguments = ["run", "p.toml", "--out", "out", "--together"];
+    let refused = "the user in the address may not do this";
+    world.scratch.run(&arguments).assert(2, &[refused]);
+    assert!(!world.scratch.path("out").exists());
+    assert!(world.server.send(&format!("ACL SETUSER tidegate {more}")).unwrap().contains("+OK"));
+    world.provider.answer_all();
+    world.scratch.run(&arguments).assert(6, &["rows out"]);
+    world.check_rows();
+}
+
+#[test]
 fn what_several_processes_cannot_do_together_is_refused_before_the_output_is_changed() {
     let scratch = Scratch::new(3);
     let share = ["--share", "redis://127.0.0.1:1"];

@@ -262,8 +262,8 @@ impl Playground {
 
     /// Copies the activity of the first worker slots since `fromMs` into `target`, and returns the number of
     /// spans: five numbers each, the lane, the start and the end in virtual milliseconds, the column, and the
-    /// kind: 0 for local work, 1 for waiting for a call, 2 for a call in flight. Open spans end now. The latest 8192 spans of at most 64 lanes are kept. Throws
-    /// when `target` is shorter than `lanesLength()`.
+    /// kind: 0 for local work, 1 for waiting for a call, 2 for a call in flight. Open spans end now. The latest
+    /// 8192 spans of at most 64 lanes are kept. Throws when `target` is shorter than `lanesLength()`.
     #[wasm_bindgen(js_name = readLanes)]
     pub fn read_lanes(
         &mut self,

@@ -39,7 +39,7 @@ pub(super) struct FoundNames {
     /// The row groups with a rows file.
     pub(super) written: DoneRowGroups,
     /// The row groups with a dropped list.
-    listed: DoneRowGroups,
+    pub(super) listed: DoneRowGroups,
     temporary: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl ScanResult {
     }
 
     /// Does the same as [`scan`](Self::scan) while other processes write row groups, and changes nothing.
-    pub(super) fn look(rows: &Path, spec: &OutputSpec) -> Result<Self, OutputError> {
+    pub(super) fn read_shared(rows: &Path, spec: &OutputSpec) -> Result<Self, OutputError> {
         let FoundNames { written, .. } = FoundNames::of(rows, &spec.manifest)?;
         // Looked for second, since the list of a row group is there before its rows.
         let FoundNames { listed, .. } = FoundNames::of(rows, &spec.manifest)?;

@@ -76,12 +76,18 @@ impl SharedDirectory {
         process: &str,
         job: &str,
     ) -> Result<(Self, OutputDirectory), OutputError> {
+        // Before the file for the lock is made.
+        if root.exists() {
+            check_job(root, &spec)?;
+        }
         let (lock, _) = LockFile::acquire(root, File::try_lock_shared)?;
         probe_hard_links(root, process)?;
         check_job(root, &spec)?;
         let (rows, processes) = (root.join(ROWS), root.join(PROCESSES));
-        let found = ScanResult::look(&rows, &spec)?;
-        if !found.missing.is_empty() || !found.replaceable.is_empty() {
+        let found = ScanResult::read_shared(&rows, &spec)?;
+        let is_first = !processes.join(JOB).exists();
+        let is_partial = !found.missing.is_empty() || !found.replaceable.is_empty();
+        if is_partial || is_first && has_unused_list(&rows, &spec)? {
             return Err(OutputError::Incomplete(root.to_path_buf()));
         }
         for directory in [&rows, &processes] {
@@ -100,6 +106,12 @@ impl SharedDirectory {
         let job = read_name(&job_path)?;
         let (root, process) = (root.to_path_buf(), process.to_string());
         Ok((Self { root, rows, own, process, job, spec, _lock: lock }, output))
+    }
+
+    /// Returns the directory that all processes fill.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Returns the name of the job, which is the same in all processes.
@@ -139,8 +151,8 @@ impl SharedDirectory {
         write_atomically(&own, |file| file.write_all(self.process.as_bytes())).map_err(io_error(&own))?;
         let is_first = link(&own, &winner).map_err(io_error(&winner))?;
         // Another process may have moved the files of this one already.
-        let is_own = |directory: &Self| !directory.own_path(&directory.rows_name(row_group)).exists();
-        let has_won = is_first && (!self.is_written(row_group) || is_own(self));
+        let is_moved = !self.own_path(&self.rows_name(row_group)).exists();
+        let has_won = is_first && (is_moved || !self.is_written(row_group));
         if is_first && !has_won {
             remove_if_exists(&winner).map_err(io_error(&winner))?;
         }
@@ -163,7 +175,7 @@ impl SharedDirectory {
         let winner = self.rows.join(winner_name(row_group));
         // The name is read before the rows are looked for. One that is added after the winner has removed its own
         // is that of a loser, and the rows are there then.
-        let process = if winner.exists() { missing_as_none(read_name(&winner))? } else { None };
+        let process = missing_as_none(read_name(&winner))?;
         if !self.is_written(row_group) {
             let Some(process) = process else { return Ok(self.is_written(row_group)) };
             let files = self.root.join(PROCESSES).join(process).join(ROWS);
@@ -198,7 +210,7 @@ impl SharedDirectory {
         written: EarlierOutput,
         dropped: &DroppedCounts,
     ) -> Result<(), OutputError> {
-        let total = ScanResult::look(&self.rows, &self.spec)?;
+        let total = ScanResult::read_shared(&self.rows, &self.spec)?;
         let known = output.found.earlier.plus(written);
         let earlier = EarlierOutput {
             rows_out: total.earlier.rows_out.saturating_sub(known.rows_out),
@@ -222,11 +234,14 @@ impl SharedDirectory {
     /// # Errors
     ///
     /// If the directory cannot be read, or the manifest cannot be written.
-    pub fn end(&self, state: RunState) -> Result<(), OutputError> {
+    pub fn end(&self) -> Result<(), OutputError> {
         let FoundNames { written: done, .. } = FoundNames::of(&self.rows, &self.spec.manifest)?;
         if done.len() < self.spec.manifest.row_group_count() {
             return Ok(());
         }
+        let EarlierOutput { rows_out, rows_dropped, row_groups, .. } =
+            ScanResult::read_shared(&self.rows, &self.spec)?.earlier;
+        let state = RunState::Ended { reason: "completed".to_string(), rows_out, rows_dropped, row_groups };
         let path = self.root.join(MANIFEST);
         // The usage of earlier runs is kept, and that of each process is in its own directory.
         let nothing = |why: String| OutputError::NothingToResume { path: self.root.clone(), why };
@@ -286,6 +301,12 @@ fn link(from: &Path, to: &Path) -> io::Result<bool> {
     }
 }
 
+/// Returns whether there is a dropped list without rows, which a run that was killed has left.
+fn has_unused_list(rows: &Path, spec: &OutputSpec) -> Result<bool, OutputError> {
+    let FoundNames { written, listed, .. } = FoundNames::of(rows, &spec.manifest)?;
+    Ok(listed.iter().any(|row_group| !written.contains(row_group)))
+}
+
 fn probe_hard_links(root: &Path, process: &str) -> Result<(), OutputError> {
     let probe = root.join(format!(".{process}.tmp"));
     let linked = fs::hard_link(root.join(LOCK), &probe);
@@ -342,7 +363,10 @@ pub(super) fn process_totals(root: &Path) -> Result<JobTotals, OutputError> {
     for name in names {
         let own = processes.join(name);
         // A process that was killed before it wrote its manifest has made no call.
-        let Ok(manifest) = read_manifest(&own) else { continue };
+        if !own.join(MANIFEST).exists() {
+            continue;
+        }
+        let manifest = read_manifest(&own).map_err(|why| OutputError::NothingToResume { path: own.clone(), why })?;
         let path = own.join(SPENT);
         let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
         let used = JobTotals { spent: manifest.totals.spent.max(stored), ..manifest.totals };
@@ -486,12 +510,12 @@ mod tests {
         assert_eq!(first.output.dropped(), [(("a".to_string(), "timeout".to_string()), 1)].into());
 
         let state = RunState::Ended { reason: "completed".to_string(), rows_out: 6, rows_dropped: 1, row_groups: 4 };
-        first.directory.end(state.clone()).unwrap();
+        first.directory.end().unwrap();
         assert_eq!(read_manifest(root).unwrap().state, RunState::Running, "a row group is missing");
         assert!(first.output.write_row_group(3, [row(6)], &[]).is_ok() && first.commit(3));
         let late = Process::join(root, 3);
         assert_eq!((late.output.earlier().rows_out, late.output.done().len()), (6, 4));
-        first.directory.end(state.clone()).unwrap();
+        first.directory.end().unwrap();
         let manifest = read_manifest(root).unwrap();
         assert_eq!((manifest.state, manifest.done.len()), (state, 4));
 
@@ -514,6 +538,18 @@ mod tests {
     /// Returns the error of a run that needs the directory for itself.
     fn claimed(root: &Path) -> String {
         DirectoryLock::acquire(root, ExistingOutput::Resume).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_dropped_list_that_a_single_run_has_left_without_rows_is_not_adopted() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        drop(resume(root));
+        let list = root.join(ROWS).join(dropped_name(0));
+        fs::write(&list, "{}\n").unwrap();
+        let why = Process::try_join(root, 1, spec(four_groups())).err().unwrap();
+        assert!(why.contains("row groups with missing rows"), "{why}");
+        assert!(list.exists());
     }
 
     #[test]

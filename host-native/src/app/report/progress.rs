@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_causes_of_idle_time_are_computed_only_where_they_are_shown() {
+    fn lines_and_the_bar_show_no_causes_of_idle_time() {
         let lines = ProgressReporter::Lines { next: StdInstant::now() };
         assert!(!lines.shows_idle() && !ProgressReporter::new(true, false).shows_idle());
         assert!(ProgressReporter::new(false, true).shows_idle());

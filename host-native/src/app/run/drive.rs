@@ -133,6 +133,7 @@ pub(super) async fn drive(
                     break None;
                 }
                 interrupted = true;
+                work.stop_claiming();
                 // The request to stop goes first, so that the message is true when it is shown.
                 match signal {
                     StopSignal::Interrupt if monitored.batches.is_some() => {

@@ -208,7 +208,8 @@ fn exit_status(end: &RunEnd, earlier: EarlierOutput, unavailable: &str) -> (Exit
             Some(format!("a bug in column `{name}` of row group {row_group}: {cause}"))
         }
         StopReason::ProviderUnavailable { .. } => Some(format!(
-            "{unavailable}. No row is dropped for this reason; run the same command with `--resume` to make the rest"
+            "{unavailable}. No row is dropped for this reason; run the same command with `--resume`, or as it is \
+             if it has `--together`, to make the rest"
         )),
         stop => Some(stop.to_string()),
     };

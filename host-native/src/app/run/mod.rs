@@ -62,7 +62,7 @@ use crate::app::run::observer::RunObserver;
 use crate::app::run::preflight::{Preflight, Ready};
 use crate::app::run::request::RunRequest;
 use crate::app::run::resolve::{GeneratedColumn, ResolvedPipeline};
-use crate::app::run::together::{Together, check_together};
+use crate::app::run::together::{DatasetMember, check_together};
 use crate::app::run::workload::{DATASET_NAME, PipelineWorkload, WrittenCounts};
 use crate::gate::random_seed;
 use crate::host::TokioHost;
@@ -80,6 +80,9 @@ pub async fn run(request: &RunRequest, screen: &mut ProgressReporter) -> Result<
     let ready = Preflight::run(request, &mut |line| screen.print_message(line)).await?.ready()?;
     check_together(&ready.file, request)?;
     let share = connect_share(&ready.file, request).await?.map(Arc::new);
+    if let Some(share) = share.as_ref().filter(|_| request.together) {
+        share.check_row_groups().await.map_err(|error| Error::Setting(error.to_string()))?;
+    }
     let ended = Box::pin(run_ready(request, screen, ready, share.clone())).await;
     if let Some(share) = share {
         // After an error, too, the other processes get its share at once.
@@ -171,7 +174,7 @@ async fn run_ready(
     };
     let mut timeline = ProgressHistory::default();
     let drive = drive(run, &monitored, &mut log, screen, &mut timeline);
-    let ended = drive_together(together.as_deref(), &work, &output, drive).await?;
+    let ended = drive_together(together.as_deref(), &work, &output, &models, drive).await?;
     let end = RunEnd { figures: observer.finish(models.gate()), ..ended };
     if let Some(left) = output.remove_surplus(&spec)? {
         work.limit_written(&left);
@@ -288,7 +291,7 @@ struct Outputs {
     /// The file of the decision log.
     log_file: Option<OutputFile>,
     /// The part of this process, if several fill the output.
-    together: Option<Arc<Together>>,
+    together: Option<Arc<DatasetMember>>,
 }
 
 /// Claims the output directory and opens the decision log, after checking that every requested file can be
@@ -304,7 +307,7 @@ fn claim_outputs(
 ) -> Result<Outputs, Error> {
     let dataset = resolved.dataset.paths();
     if let Some(share) = share.filter(|_| request.together) {
-        return join_outputs(request, &dataset, || Together::join(request, spec, file, share));
+        return join_outputs(request, &dataset, || DatasetMember::join(request, spec, file, share));
     }
     let RunRequest { record, events, trace, report, .. } = request;
     // Before anything else, so that a second run of the same command changes nothing of the first one.
@@ -341,7 +344,7 @@ fn claim_outputs(
 fn join_outputs(
     request: &RunRequest,
     dataset: &[&Path],
-    join: impl FnOnce() -> Result<(Together, OutputDirectory), OutputError>,
+    join: impl FnOnce() -> Result<(DatasetMember, OutputDirectory), OutputError>,
 ) -> Result<Outputs, Error> {
     let RunRequest { events, trace, report, .. } = request;
     let files = [("--events", events), ("--trace", trace), ("--report", report)];
@@ -361,9 +364,10 @@ fn join_outputs(
 /// Drives a run while the claims of its row groups are kept, if there are any. Then hands back what it has not
 /// finished, and counts what other processes have written.
 async fn drive_together(
-    together: Option<&Together>,
+    together: Option<&DatasetMember>,
     work: &PipelineWorkload,
     output: &OutputDirectory,
+    models: &Models,
     drive: impl Future<Output = Result<RunEnd, Error>>,
 ) -> Result<RunEnd, Error> {
     let Some(together) = together else { return drive.await };
@@ -372,7 +376,7 @@ async fn drive_together(
         together.leave().await;
         ended
     };
-    let ended = tokio::join!(leave, together.keep_claims()).0?;
+    let ended = tokio::join!(leave, together.keep_claims(models)).0?;
     let (written, dropped) = work.written().counts();
     together.directory().count_others(output, written, &dropped)?;
     Ok(ended)
@@ -441,7 +445,7 @@ fn close(
     summary: &Summary,
     written: &WrittenCounts,
     used: &JobTotals,
-    (observer, together): (&RunObserver, Option<&Together>),
+    (observer, together): (&RunObserver, Option<&DatasetMember>),
 ) -> Result<(), OutputError> {
     let earlier = output.remaining();
     let state = RunState::Ended {
@@ -450,7 +454,7 @@ fn close(
         rows_dropped: written.rows_dropped() + earlier.rows_dropped,
         row_groups: written.row_groups + earlier.row_groups,
     };
-    let ended = together.map_or(Ok(()), |together| together.directory().end(state.clone()));
+    let ended = together.map_or(Ok(()), |together| together.directory().end());
     let closed = output.close(state, used).and(ended);
     output.write_capacity(observer.capacity()).and(closed)
 }

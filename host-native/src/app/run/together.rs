@@ -4,14 +4,13 @@
 //! [`SharedDirectory`]. The calls for a row group may be made twice, for example by a process that was killed and
 //! by the one that gets its row group. Its rows are written once.
 //!
-//! The row groups of a process go to others if it makes no progress: it refreshes its claims only while tasks
-//! end. A claim lapses [`CLAIM`] after its last refresh.
+//! The row groups of a process go to others if it makes no progress: it refreshes its claims only while calls
+//! end, or none is in flight because all wait for a limit or an outage. A claim lapses [`CLAIM`] after its last refresh.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -25,6 +24,7 @@ use tokio::time::sleep;
 use crate::app::config::pipeline::{ColumnKind, PipelineFile};
 use crate::app::error::Error;
 use crate::app::output::{OutputDirectory, OutputError, OutputSpec, SharedDirectory};
+use crate::app::run::models::Models;
 use crate::app::run::request::RunRequest;
 use crate::gate::random_seed;
 use crate::share::{CLAIM, Claimed, RowGroupQueue, Share};
@@ -35,25 +35,30 @@ const PAUSE: Duration = Duration::from_millis(500);
 type ClaimFuture = Pin<Box<dyn Future<Output = Result<Option<u32>, OutputError>> + Send>>;
 
 /// The part of this process in a dataset that several processes fill.
-pub(super) struct Together {
+pub(super) struct DatasetMember {
     directory: Arc<SharedDirectory>,
     queue: RowGroupQueue,
-    /// How long a call may take, at least [`CLAIM`]. A process in which no task has ended for longer makes no
-    /// progress.
+    /// How long a call may take, at least [`CLAIM`]. A process makes no progress if calls are in flight and none
+    /// has ended for longer.
     patience: Duration,
     /// The row groups that this process makes.
     held: Mutex<BTreeSet<u32>>,
-    /// When a task has last ended, or a row group was last claimed.
+    /// When the process has last been seen to make progress, or a row group was last claimed.
     progress: Mutex<Instant>,
     claim: Mutex<Option<ClaimFuture>>,
+    /// Becomes true when the run takes no further row group.
+    has_enough: watch::Sender<bool>,
     /// Becomes true when the run ends.
-    leaves: watch::Sender<bool>,
+    is_leaving: watch::Sender<bool>,
     warnings: Mutex<Vec<String>>,
 }
 
-impl fmt::Debug for Together {
+impl fmt::Debug for DatasetMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Together").field("directory", &self.directory).field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("DatasetMember")
+            .field("directory", &self.directory)
+            .field("held", &self.held)
+            .finish_non_exhaustive()
     }
 }
 
@@ -88,7 +93,7 @@ pub(super) fn check_together(file: &PipelineFile, request: &RunRequest) -> Resul
     Ok(())
 }
 
-impl Together {
+impl DatasetMember {
     /// Joins the processes that fill the output directory of `request`. Returns also the directory of this process.
     pub(super) fn join(
         request: &RunRequest,
@@ -107,7 +112,8 @@ impl Together {
             held: Mutex::default(),
             progress: Mutex::new(Instant::now()),
             claim: Mutex::default(),
-            leaves: watch::Sender::new(false),
+            has_enough: watch::Sender::new(false),
+            is_leaving: watch::Sender::new(false),
             warnings: Mutex::default(),
         };
         Ok((together, output))
@@ -118,8 +124,7 @@ impl Together {
         &self.directory
     }
 
-    /// Records that a task has ended.
-    pub(super) fn record_progress(&self) {
+    fn record_progress(&self) {
         *self.progress.lock() = Instant::now();
     }
 
@@ -132,11 +137,11 @@ impl Together {
     pub(super) fn poll_claim(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<Result<Option<u32>, HookError>> {
         let mut claim = self.claim.lock();
         let future = claim.get_or_insert_with(|| {
-            let (together, mut leaves) = (Arc::clone(self), self.leaves.subscribe());
+            let (together, mut has_enough) = (Arc::clone(self), self.has_enough.subscribe());
             Box::pin(async move {
                 tokio::select! {
                     claimed = together.claim_next() => claimed,
-                    _ = leaves.wait_for(|leaves| *leaves) => Ok(None),
+                    _ = has_enough.wait_for(|has_enough| *has_enough) => Ok(None),
                 }
             })
         });
@@ -195,7 +200,8 @@ impl Together {
         step: impl FnOnce(&SharedDirectory) -> Result<T, OutputError> + Send + 'static,
     ) -> Result<T, OutputError> {
         let directory = Arc::clone(&self.directory);
-        let lost = |error| OutputError::Io { path: PathBuf::from("."), source: io::Error::other(error) };
+        let root = self.directory.root().to_path_buf();
+        let lost = |error| OutputError::Io { path: root, source: io::Error::other(error) };
         tokio::task::spawn_blocking(move || step(&directory)).await.unwrap_or_else(|error| Err(lost(error)))
     }
 
@@ -217,11 +223,17 @@ impl Together {
     }
 
     /// Refreshes the claims of this process while it makes progress, until the run ends.
-    pub(super) async fn keep_claims(&self) {
-        let mut leaves = self.leaves.subscribe();
+    pub(super) async fn keep_claims(&self, models: &Models) {
+        let mut is_leaving = self.is_leaving.subscribe();
+        let mut ended_before = 0;
         let refresh = async {
             loop {
                 sleep(CLAIM / 3).await;
+                let ended: u64 = models.providers().iter().map(|provider| provider.calls().made).sum();
+                let is_waiting = models.providers().iter().all(|provider| provider.snapshot().in_flight == 0);
+                if is_waiting || ended != std::mem::replace(&mut ended_before, ended) {
+                    self.record_progress();
+                }
                 let held = self.held.lock().clone();
                 let makes_progress = self.progress.lock().elapsed() <= self.patience;
                 if makes_progress && !held.is_empty() {
@@ -232,13 +244,19 @@ impl Together {
         };
         tokio::select! {
             () = refresh => {}
-            _ = leaves.wait_for(|leaves| *leaves) => {}
+            _ = is_leaving.wait_for(|is_leaving| *is_leaving) => {}
         }
+    }
+
+    /// Claims no further row group. One that the server is about to hand out lapses after [`CLAIM`].
+    pub(super) fn stop_claiming(&self) {
+        self.has_enough.send_replace(true);
     }
 
     /// Claims no further row group, and hands back those that are not finished.
     pub(super) async fn leave(&self) {
-        self.leaves.send_replace(true);
+        self.stop_claiming();
+        self.is_leaving.send_replace(true);
         let held = self.held.lock().clone();
         self.hand_back(held).await;
     }

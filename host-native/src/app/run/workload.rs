@@ -25,7 +25,7 @@ use crate::app::run::columns::batch::{Batches, Lead, Member};
 use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, FillError, Filled, ModelCalls};
 use crate::app::run::resolve::output::{OutputColumn, OutputSource};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
-use crate::app::run::together::Together;
+use crate::app::run::together::DatasetMember;
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
 /// The work of a run, shared by all workers.
@@ -48,7 +48,7 @@ struct Shared {
     /// Whether the calls for each row are kept.
     keeps_calls: bool,
     /// The part of this process, if several fill the output.
-    together: Option<Arc<Together>>,
+    together: Option<Arc<DatasetMember>>,
     /// Whether the run makes no further calls, and so starts no commands of tools.
     is_stopping: AtomicBool,
     written: Mutex<WrittenCounts>,
@@ -158,7 +158,7 @@ impl PipelineWorkload {
         callers: Vec<Option<Caller>>,
         output: Arc<OutputDirectory>,
         keeps_calls: bool,
-        together: Option<Arc<Together>>,
+        together: Option<Arc<DatasetMember>>,
     ) -> Self {
         let id = |(index, column): (usize, &GeneratedColumn)| Some((resolved.plan.column_id(&column.name)?, index));
         let by_id = resolved.columns.iter().enumerate().filter_map(id).collect();
@@ -193,6 +193,11 @@ impl PipelineWorkload {
     /// Starts no more commands of tools. Call it once the run makes no further calls.
     pub fn stop_tools(&self) {
         self.0.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Claims no further row group, if several processes fill the output.
+    pub(super) fn stop_claiming(&self) {
+        self.0.together.iter().for_each(|together| together.stop_claiming());
     }
 
     /// Returns the warnings since the last call.
@@ -294,12 +299,6 @@ impl Shared {
 
     /// Does a task. If it is a member of a batch, the lead makes its call.
     async fn run_task(self: Arc<Self>, task: Task, member: Option<Member>) -> Result<TaskOutcome, FatalError> {
-        let ended = Arc::clone(&self).make_task(task, member).await;
-        self.together.iter().for_each(|together| together.record_progress());
-        ended
-    }
-
-    async fn make_task(self: Arc<Self>, task: Task, member: Option<Member>) -> Result<TaskOutcome, FatalError> {
         self.buffers.open(task.row_group, task.rows);
         let Some(&index) = self.by_id.get(&task.column) else { return self.read_rows(task).await };
         if self.buffers.is_rejected(task.row_group, task.row) {
