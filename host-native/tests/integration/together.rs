@@ -280,7 +280,7 @@ fn a_process_that_was_suspended_for_longer_than_its_claim_writes_no_row_twice() 
 #[test]
 fn a_user_of_the_server_needs_the_documented_permissions_and_is_refused_without_them() {
     let mut world = World::new(8);
-    let page = include_str!("../../../docs/sharing.md");
+    let page = include_str!("../../docs/sharing.md");
     let rule = page.lines().find(|line| line.starts_with("ACL SETUSER tidegate ")).unwrap();
     let more = page.lines().find(|line| line.contains("`tidegate run --together`, it needs these, too")).unwrap();
     let more = more.rsplit('`').nth(1).unwrap();

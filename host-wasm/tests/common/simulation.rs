@@ -86,7 +86,8 @@ fn telemetry_fills_a_reused_array_and_agrees_with_the_sample() {
     let mut run = play(&first(), 1.0);
     let target = Float64Array::new_with_length(run.telemetry_length() as u32);
     let stride = Playground::telemetry_stride();
-    let fields = Playground::telemetry_fields();
+    let fields = Array::from(&Playground::telemetry_fields().expect("the names are serialisable"));
+    let fields: Vec<String> = fields.iter().filter_map(|field| field.as_string()).collect();
     for until in [0.0, 50.0, 20_000.0, LONG_MS] {
         while !run.advance_to(until, 1_000.0).expect("valid arguments") {}
         let buckets = run.read_telemetry(&target).expect("the array is long enough");

@@ -145,7 +145,7 @@ fn a_wrong_or_missing_password_is_an_error_that_says_what_to_do() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_needs_no_more_permissions_than_the_documented_ones() {
     let server = RedisServer::start();
-    let page = include_str!("../../../../docs/sharing.md");
+    let page = include_str!("../../../docs/sharing.md");
     let rule = page.lines().find(|line| line.starts_with("ACL SETUSER tidegate ")).unwrap();
     assert!(server.send(rule).unwrap().contains("+OK"), "{rule}");
     let url = format!("redis://tidegate:password@127.0.0.1:{}", server.port());
