@@ -309,19 +309,13 @@ fn claim_outputs(
     if let Some(share) = share.filter(|_| request.together) {
         return join_outputs(request, &dataset, || DatasetMember::join(request, spec, file, share));
     }
-    let RunRequest { record, events, trace, report, .. } = request;
     // Before anything else, so that a second run of the same command changes nothing of the first one.
     let claim = DirectoryLock::acquire(&request.out, request.existing)?;
     let export = request.export.as_ref();
-    let files = [("--record", record), ("--events", events), ("--trace", trace), ("--report", report)];
-    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
-    let pipeline = request.pipeline.as_deref().map(|path| ("the pipeline file", path));
-    // Of the bundled example, the dataset is no file.
-    let dataset = dataset.iter().filter(|_| pipeline.is_some()).map(|path| ("the dataset", *path));
-    let mut others: Vec<_> = pipeline.into_iter().chain(dataset).collect();
+    let mut others = inputs(request, &dataset);
     let checked = export.map_or(Ok(()), |export| export.check(&claim, &others));
     others.extend(export.map(|export| ("--export", export.path.as_path())));
-    let mut places = match checked.and_then(|()| open_all(files, &others)) {
+    let mut places = match checked.and_then(|()| open_all(requested_files(request), &others)) {
         Ok(places) => places,
         Err(error) => {
             claim.release();
@@ -330,7 +324,7 @@ fn claim_outputs(
     };
     match OutputDirectory::prepare(claim, spec) {
         Ok(output) => {
-            let log_file = record.is_some().then(|| places.swap_remove(0));
+            let log_file = request.record.is_some().then(|| places.swap_remove(0));
             Ok(Outputs { output, log_file, together: None })
         }
         Err(error) => {
@@ -340,18 +334,29 @@ fn claim_outputs(
     }
 }
 
+/// Returns the files that the run writes besides its output directory, each with its flag. The decision log, if
+/// there is one, is the first.
+fn requested_files(request: &RunRequest) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+    let RunRequest { record, events, trace, report, .. } = request;
+    let files = [("--record", record), ("--events", events), ("--trace", trace), ("--report", report)];
+    files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)))
+}
+
+/// Returns the files that the run reads, `dataset` among them, each with what it is.
+fn inputs<'a>(request: &'a RunRequest, dataset: &[&'a Path]) -> Vec<(&'static str, &'a Path)> {
+    let pipeline = request.pipeline.as_deref().map(|path| ("the pipeline file", path));
+    // Of the bundled example, the dataset is no file.
+    let dataset = dataset.iter().filter(|_| pipeline.is_some()).map(|path| ("the dataset", *path));
+    pipeline.into_iter().chain(dataset).collect()
+}
+
 /// Joins the processes that fill the output directory, after checking that every requested file can be written.
 fn join_outputs(
     request: &RunRequest,
     dataset: &[&Path],
     join: impl FnOnce() -> Result<(DatasetMember, OutputDirectory), OutputError>,
 ) -> Result<Outputs, Error> {
-    let RunRequest { events, trace, report, .. } = request;
-    let files = [("--events", events), ("--trace", trace), ("--report", report)];
-    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
-    let pipeline = request.pipeline.as_deref().map(|path| ("the pipeline file", path));
-    let dataset = dataset.iter().filter(|_| pipeline.is_some()).map(|path| ("the dataset", *path));
-    let places = open_all(files, &pipeline.into_iter().chain(dataset).collect::<Vec<_>>())?;
+    let places = open_all(requested_files(request), &inputs(request, dataset))?;
     match join() {
         Ok((together, output)) => Ok(Outputs { output, log_file: None, together: Some(Arc::new(together)) }),
         Err(error) => {

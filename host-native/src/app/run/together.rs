@@ -47,7 +47,7 @@ pub(super) struct DatasetMember {
     progress: Mutex<Instant>,
     claim: Mutex<Option<ClaimFuture>>,
     /// Becomes true when the run takes no further row group.
-    has_enough: watch::Sender<bool>,
+    is_closed: watch::Sender<bool>,
     /// Becomes true when the run ends.
     is_leaving: watch::Sender<bool>,
     warnings: Mutex<Vec<String>>,
@@ -112,7 +112,7 @@ impl DatasetMember {
             held: Mutex::default(),
             progress: Mutex::new(Instant::now()),
             claim: Mutex::default(),
-            has_enough: watch::Sender::new(false),
+            is_closed: watch::Sender::new(false),
             is_leaving: watch::Sender::new(false),
             warnings: Mutex::default(),
         };
@@ -137,11 +137,11 @@ impl DatasetMember {
     pub(super) fn poll_claim(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<Result<Option<u32>, HookError>> {
         let mut claim = self.claim.lock();
         let future = claim.get_or_insert_with(|| {
-            let (together, mut has_enough) = (Arc::clone(self), self.has_enough.subscribe());
+            let (together, mut is_closed) = (Arc::clone(self), self.is_closed.subscribe());
             Box::pin(async move {
                 tokio::select! {
                     claimed = together.claim_next() => claimed,
-                    _ = has_enough.wait_for(|has_enough| *has_enough) => Ok(None),
+                    _ = is_closed.wait_for(|is_closed| *is_closed) => Ok(None),
                 }
             })
         });
@@ -250,7 +250,7 @@ impl DatasetMember {
 
     /// Claims no further row group. One that the server is about to hand out lapses after [`CLAIM`].
     pub(super) fn stop_claiming(&self) {
-        self.has_enough.send_replace(true);
+        self.is_closed.send_replace(true);
     }
 
     /// Claims no further row group, and hands back those that are not finished.
