@@ -384,7 +384,7 @@ test("the chart draws water, limit, capacity and refusals, and can follow the la
     await page.getByRole("button", { name: "Whole run" }).click();
     assert.equal(await picture(), whole);
     await page.locator(".chart").first().hover({ position: { x: 200, y: 120 } });
-    await page.locator(".readout").first().filter({ hasText: /^at .* in flight .* limit .* capacity / }).waitFor();
+    await page.locator(".readout").first().filter({ hasText: /^at .* in flight .* limit .* can take / }).waitFor();
   }));
 
 test("a live change is marked on the charts it is about", () =>

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The oldest Node.js that Vite runs on: major and minor version.
-const OLDEST_NODE: (u32, u32) = (20, 19);
+/// The versions of Node.js that Vite runs on, as in `engines` of `app/package.json`: from a minor version of 20 on, and from one of 22 on.
+const NODE_20: u32 = 19;
+const NODE_22: u32 = 12;
 
 /// Builds the page into the folder `out`, from the sources in `app` and the bindings in the folders `modules`. Other files in `out`
 /// stay as they are.
@@ -25,26 +26,25 @@ pub(crate) fn build(app: &Path, modules: &[PathBuf], out: &Path) -> Result<()> {
 
 /// Fails with advice unless there is a Node.js that is new enough.
 pub(crate) fn check_node() -> Result<()> {
-    let (major, minor) = OLDEST_NODE;
-    let advice = format!("the page is built with Node.js {major}.{minor} or newer (https://nodejs.org)");
+    let advice = format!("the page is built with Node.js 20.{NODE_20}, 22.{NODE_22} or newer (https://nodejs.org)");
     let answer = match Command::new("node").arg("--version").output() {
         Ok(answer) => answer,
         Err(error) if error.kind() == ErrorKind::NotFound => bail!("there is no `node` on the PATH: {advice}"),
         Err(error) => return Err(error).context(format!("could not run `node`: {advice}")),
     };
     let version = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
-    match is_new_enough(&version) {
+    match is_supported(&version) {
         Some(true) => Ok(()),
-        Some(false) => bail!("this is Node.js {version}, which is too old: {advice}"),
+        Some(false) => bail!("this is Node.js {version}, which Vite does not run on: {advice}"),
         None => bail!("`node --version` printed {version:?} and no version: {advice}"),
     }
 }
 
-/// Whether a version as `node --version` prints it is [`OLDEST_NODE`] or newer; `None` if it is no version.
-fn is_new_enough(version: &str) -> Option<bool> {
+/// Whether the page can be built with a version as `node --version` prints it; `None` if it is no version.
+fn is_supported(version: &str) -> Option<bool> {
     let mut numbers = version.strip_prefix('v')?.split('.').map(|number| number.parse().ok());
     let (major, minor): (u32, u32) = (numbers.next()??, numbers.next()??);
-    Some((major, minor) >= OLDEST_NODE)
+    Some((major == 20 && minor >= NODE_20) || (major, minor) >= (22, NODE_22))
 }
 
 /// Installs the packages with `npm ci`, unless those of this lock file are there.
@@ -97,14 +97,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_is_new_enough_from_the_oldest_version_on() {
-        for (version, expected) in
-            [("v20.19.0", true), ("v22.1.0", true), ("v20.18.9", false), ("v18.20.0", false), ("v9.0.0", false)]
-        {
-            assert_eq!(is_new_enough(version), Some(expected), "{version}");
+    fn the_versions_of_node_are_those_that_vite_runs_on() {
+        for version in ["v20.19.0", "v22.12.0", "v24.0.1"] {
+            assert_eq!(is_supported(version), Some(true), "{version}");
+        }
+        for version in ["v20.18.9", "v21.7.0", "v22.11.0", "v18.20.0", "v9.0.0"] {
+            assert_eq!(is_supported(version), Some(false), "{version}");
         }
         for version in ["", "20.19.0", "v", "v20", "vNaN.1"] {
-            assert_eq!(is_new_enough(version), None, "{version}");
+            assert_eq!(is_supported(version), None, "{version}");
         }
     }
 

@@ -69,7 +69,7 @@ export class IdleSplit extends SamplePanel {
   #layout;
 
   constructor(parent: HTMLElement, layout: Layout, on: On) {
-    const { element } = section("idle", "Idle time", "Of the slots that each limit allows: busy, starved (free while a task or call waits), or with nothing to do");
+    const { element } = section("idle", "Idle time", "Of all slots up to each cap: busy, starved (free while a task or call waits), or with nothing to do");
     super(element, parent);
     element.append(this.#list, this.#never);
     this.#on = on;

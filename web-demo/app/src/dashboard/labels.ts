@@ -6,7 +6,7 @@ import type { Intervention } from "../pkg/tidegate_playground.js";
 export function changeLabel(what: Intervention): string {
   switch (what.set) {
     case "capacity":
-      return what.slots === undefined || what.slots === "schedule" ? "as scheduled" : `capacity ${count(what.slots)}`;
+      return what.slots === undefined || what.slots === "schedule" ? "as scheduled" : `can take ${count(what.slots)}`;
     case "refuse":
       return what.for_ms > 0 ? `429s for ${span(what.for_ms)}` : "429s over";
     case "slow":

@@ -330,7 +330,8 @@ export class ProviderChart {
     }
     const capacity = history.at("capacity", index);
     let text = `at ${span(history.time(index))} · in flight ${mean(history.at("inFlight", index))} (peak ${count(history.at("peak", index))})`;
-    text += ` · limit ${count(history.at("limit", index))} · capacity ${capacity < UNBOUNDED ? count(capacity) : "unbounded"}`;
+    text += ` · limit ${count(history.at("limit", index))}`;
+    if (capacity < UNBOUNDED) text += ` · can take ${count(capacity)}`;
     if (history.at("refused", index) > 0) text += ` · 429s ${count(history.at("refused", index))}`;
     if (history.at("cooling", index) > 0) text += " · cooling down";
     this.#readout.set(text);
