@@ -16,7 +16,7 @@ use tidegate_core::request::response::RejectionReason;
 
 use crate::app::config::pipeline::{Endpoint, ModelSpec};
 use crate::app::error::{Error, Exit};
-use crate::app::provider::key::is_variable_name;
+use crate::app::provider::key::can_be_shown;
 use crate::app::provider::probe::probe_model;
 use crate::app::provider::{CallError, Client};
 use crate::app::render::table::{row, write_table};
@@ -131,7 +131,7 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
         model: model.name.clone(),
         provider: model.label(),
         endpoint: address(&model.endpoint),
-        key_variable: model.secret_variables().find(|name| is_variable_name(name)).map(str::to_string),
+        key_variable: model.secret_variables().find(|name| can_be_shown(name)).map(str::to_string),
         state,
     });
     Ok(CheckReport {

@@ -129,6 +129,32 @@ fn a_false_condition_makes_no_call_and_gives_null_or_the_default() {
 }
 
 #[test]
+fn columns_with_any_name_are_read_by_templates_conditions_and_records() {
+    let scratch = Scratch::new(0);
+    scratch.write("data.csv", "full name,prénom,名前,customer-id,2024\nAda L,Zoë,太郎,7,x\nBob M,Eva,花子,8,y\n");
+    let columns = "[[columns]]\nname = \"in one\"\nkind = \"expression\"\n\
+                   template = \"{{ full_name }}/{{ prénom }}/{{ 名前 }}/{{ customer_id }}/{{ _2024 }}\"\n\
+                   [[columns]]\nname = \"last\"\nkind = \"expression\"\n\
+                   template = \"{{ in_one }}!\"\nwhen = \"full_name != 'Bob M'\"\n\
+                   [[columns]]\nname = \"all\"\nkind = \"expression\"\nstrategy = \"full_column\"\noutput = \"json\"\n\
+                   template = \"{{ rows | map(attribute='full name') | list | tojson }}\"\n\
+                   [output.record]\nwho = \"{{ full_name }}\"\n\"名\" = \"{{ in_one }}\"\n";
+    scratch.write("p.toml", &format!("[seed]\npath = \"data.csv\"\n{columns}"));
+    scratch.run(&["run", "p.toml", "--out", "out", "--export", "all.jsonl"]).assert(0, &["rows out         2"]);
+    let rows = scratch.rows("out");
+    assert_eq!(rows[0]["in one"], "Ada L/Zoë/太郎/7/x");
+    assert_eq!((&rows[0]["last"], &rows[1]["last"]), (&json!("Ada L/Zoë/太郎/7/x!"), &Value::Null));
+    assert_eq!(rows[1]["all"], json!(["Ada L", "Bob M"]));
+    let exported = std::fs::read_to_string(scratch.path("all.jsonl")).unwrap();
+    assert_eq!(exported.lines().next(), Some("{\"who\":\"Ada L\",\"名\":\"Ada L/Zoë/太郎/7/x\"}"));
+
+    let wrong = "[seed]\npath = \"data.csv\"\n[[columns]]\nname = \"a\"\nkind = \"expression\"\ntemplate = \"{{ fullname }}\"\n";
+    scratch.write("p.toml", wrong);
+    let names = "expected one of: full_name, prénom, 名前, customer_id, _2024, a, row";
+    scratch.run(&["check", "p.toml"]).assert(2, &["unknown template variable `fullname`", names, "`full_name`"]);
+}
+
+#[test]
 fn an_embedding_column_gives_a_list_of_numbers_from_an_embedding_model() {
     let scratch = Scratch::new(2);
     let embed = |Json(body): Json<Value>| async move {

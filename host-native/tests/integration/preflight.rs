@@ -161,10 +161,14 @@ fn a_missing_key_or_command_is_reported_with_all_other_errors() {
 #[test]
 fn a_key_given_instead_of_a_variable_name_is_printed_nowhere() {
     let scratch = Scratch::new(1);
-    scratch.write("p.toml", &remote_pipeline("http://127.0.0.1:9/v1", "api_key_env = \"sk-very-secret\"", ""));
-    for command in [&["run", "p.toml"][..], &["run", "p.toml", "--dry-run"]] {
-        let ended = scratch.run(command);
-        ended.assert(2, &["`api_key_env` of the model `m` is not the name of an environment variable"]);
-        assert!(!ended.all().contains("very-secret"), "{}", ended.all());
+    let not_a_name = "`api_key_env` of the model `m` is not the name of an environment variable";
+    let not_set = "the model `m` takes its key from an environment variable that is not set";
+    for (key, error) in [("sk-very-secret", not_a_name), ("gsk_very_secret", not_set)] {
+        scratch.write("p.toml", &remote_pipeline("http://127.0.0.1:9/v1", &format!("api_key_env = \"{key}\""), ""));
+        for command in [&["run", "p.toml"][..], &["run", "p.toml", "--dry-run"], &["check", "p.toml"]] {
+            let ended = scratch.run(command);
+            ended.assert(2, &[error]);
+            assert!(!ended.all().contains(key), "{}", ended.all());
+        }
     }
 }

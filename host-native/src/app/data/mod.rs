@@ -73,7 +73,7 @@ impl DatasetFormat {
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "csv" => Some(Self::Csv),
+            "csv" | "tsv" => Some(Self::Csv),
             "jsonl" | "ndjson" => Some(Self::Jsonl),
             #[cfg(feature = "parquet")]
             "parquet" => Some(Self::Parquet),

@@ -307,6 +307,9 @@ impl CallError {
     }
 }
 
+/// The paths below `base_url` to which requests are sent.
+const ENDPOINTS: [&str; 5] = ["/chat/completions", "/embeddings", "/images/generations", "/messages", "/responses"];
+
 /// Returns the error for a response, or `None` if its status is success. `now` is the wall-clock time, for
 /// dates in headers.
 #[must_use]
@@ -319,7 +322,9 @@ pub fn error_for(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Syst
         // Without the query, which may contain secrets.
         Some(location) if status.is_redirection() => {
             let location = excerpt(location.split(['?', '#']).next().unwrap_or_default());
-            error.map_detail(|_| format!("it redirects to {location}; set `base_url` to the final address"))
+            let base_url = ENDPOINTS.iter().find_map(|path| location.strip_suffix(path));
+            let base_url = base_url.map_or_else(|| "the final address".to_string(), |base_url| format!("`{base_url}`"));
+            error.map_detail(|_| format!("it redirects to {location}; set `base_url` to {base_url}"))
         }
         _ => error,
     })
@@ -410,13 +415,18 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_names_its_target_without_the_query() {
-        let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static("https://new.example/v1?key=s3"))]);
-        let error = error_for(StatusCode::PERMANENT_REDIRECT, &headers, b"moved", SystemTime::UNIX_EPOCH).unwrap();
-        assert_eq!(
-            error.to_string(),
-            "the request was refused (HTTP 308): it redirects to https://new.example/v1; set `base_url` to the final address"
-        );
+    fn a_redirect_names_its_target_without_the_query_and_the_base_url_to_set() {
+        for (location, expected) in [
+            (
+                "https://new.example/v1/chat/completions?key=s3",
+                "https://new.example/v1/chat/completions; set `base_url` to `https://new.example/v1`",
+            ),
+            ("https://new.example/login", "https://new.example/login; set `base_url` to the final address"),
+        ] {
+            let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(location))]);
+            let error = error_for(StatusCode::PERMANENT_REDIRECT, &headers, b"moved", SystemTime::UNIX_EPOCH).unwrap();
+            assert_eq!(error.to_string(), format!("the request was refused (HTTP 308): it redirects to {expected}"));
+        }
     }
 
     #[test]

@@ -4,10 +4,10 @@
 //!
 //! | `finish_reason` | result |
 //! | --- | --- |
-//! | `length`, `max_tokens` | the answer is truncated |
-//! | `content_filter`, `content_filtered`, `safety` | [`CallError::ContentFiltered`] |
+//! | `length`, `max_tokens`, `model_length` (Mistral), `model_context_window_exceeded` (Zhipu) | the answer is truncated |
+//! | `content_filter`, `content_filtered`, `safety`, `sensitive` | [`CallError::ContentFiltered`] |
 //! | `refusal`, or a text in `message.refusal` | [`CallError::Refused`] |
-//! | `error`, `abort`, `insufficient_system_resource` | [`CallError::Unreadable`]: the provider failed |
+//! | `error`, `abort`, `insufficient_system_resource`, `network_error` | [`CallError::Unreadable`]: the provider failed |
 //! | any other, or none | the answer is complete |
 
 use serde::Deserialize;
@@ -75,10 +75,10 @@ enum AnswerEnd {
 impl AnswerEnd {
     fn of(finish_reason: &Value) -> Self {
         match finish_reason.as_str().unwrap_or_default().to_ascii_lowercase().as_str() {
-            "length" | "max_tokens" => Self::Truncated,
-            "content_filter" | "content_filtered" | "safety" => Self::Filtered,
+            "length" | "max_tokens" | "model_length" | "model_context_window_exceeded" => Self::Truncated,
+            "content_filter" | "content_filtered" | "safety" | "sensitive" => Self::Filtered,
             "refusal" => Self::Refused,
-            "error" | "abort" | "insufficient_system_resource" => Self::Failed,
+            "error" | "abort" | "insufficient_system_resource" | "network_error" => Self::Failed,
             _ => Self::Complete,
         }
     }
@@ -200,7 +200,7 @@ mod tests {
     fn an_answer_that_ends_at_the_token_limit_is_truncated_even_without_text() {
         for (content, text) in [(r#""The pier"#, "The pier"), ("null", ""), (r#"""#, "")] {
             let content = if content.starts_with('"') { format!("{content}\"") } else { content.to_string() };
-            for reason in ["length", "max_tokens", "MAX_TOKENS"] {
+            for reason in ["length", "max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded"] {
                 let choice = format!(r#"{{"message":{{"content":{content}}},"finish_reason":"{reason}"}}"#);
                 let answer = read(&choice).unwrap();
                 assert_eq!((answer.text.as_str(), answer.is_truncated), (text, true), "{choice}");
@@ -291,6 +291,16 @@ mod tests {
                 "OpenRouter, error",
                 r#"{"message":{"content":""},"finish_reason":"error","error":{"code":502,"message":"Upstream idle"}}"#,
                 failed("finish_reason error: Upstream idle"),
+            ),
+            (
+                "Zhipu, sensitive",
+                r#"{"message":{"content":""},"finish_reason":"sensitive"}"#,
+                CallError::ContentFiltered { detail: String::new(), usage: KNOWN_USAGE },
+            ),
+            (
+                "Zhipu, network_error",
+                r#"{"message":{"content":"The"},"finish_reason":"network_error"}"#,
+                failed("finish_reason network_error"),
             ),
             ("vLLM, abort", r#"{"message":{"content":""},"finish_reason":"abort"}"#, failed("finish_reason abort")),
         ] {

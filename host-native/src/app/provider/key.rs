@@ -1,6 +1,6 @@
 //! API keys.
 
-use std::fmt;
+use std::{env, fmt};
 
 use reqwest::header::HeaderValue;
 
@@ -64,6 +64,13 @@ impl fmt::Debug for ApiKey {
 pub fn is_name_of_key(name: &str) -> bool {
     const ENDS: [&str; 7] = ["KEY", "KEYS", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
     name.to_ascii_uppercase().split(['_', '-']).any(|word| ENDS.iter().any(|end| word.ends_with(end)))
+}
+
+/// Returns whether text in the place of a variable's name can be shown. Where no variable of this name is set, any
+/// other text may be a key in the wrong place, such as `gsk_abc123`: by custom, names of variables have no small letters.
+#[must_use]
+pub fn can_be_shown(name: &str) -> bool {
+    is_variable_name(name) && (!name.contains(|c: char| c.is_ascii_lowercase()) || env::var_os(name).is_some())
 }
 
 /// Returns whether `name` is a valid name of an environment variable. Any other text may be a key in the

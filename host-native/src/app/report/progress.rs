@@ -291,11 +291,11 @@ fn provider_text(provider: &ProviderView, elapsed: f64) -> String {
     text
 }
 
-/// Describes the outage of a provider at `now`. Returns `None` if it is healthy.
+/// Describes the outage of a provider at `now`, whose latest error was `error`. Returns `None` if it is healthy.
 #[must_use]
-pub fn outage_text(health: HealthState, now: Instant) -> Option<String> {
+pub fn outage_text(health: HealthState, now: Instant, error: Option<&str>) -> Option<String> {
     let seconds = |span: Duration| format_seconds(span.as_nanos() as f64 / 1e9);
-    Some(match health {
+    let state = match health {
         HealthState::Healthy => return None,
         HealthState::Suspected { .. } => "its latest calls failed".to_string(),
         HealthState::Down { since, probe_at } if probe_at <= now => {
@@ -305,8 +305,9 @@ pub fn outage_text(health: HealthState, now: Instant) -> Option<String> {
             format!("down for {}, next probe in {}", seconds(now - since), seconds(probe_at - now))
         }
         HealthState::Probing { since } => format!("down for {}, a probe is in flight", seconds(now - since)),
-        HealthState::Unavailable { cause, .. } => format!("cannot be used: {cause}"),
-    })
+        HealthState::Unavailable { cause, .. } => return Some(format!("cannot be used: {cause}")),
+    };
+    Some(error.map_or_else(|| state.clone(), |error| format!("{state}: {error}")))
 }
 
 fn column_text(column: &ColumnView) -> String {
@@ -377,12 +378,14 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_shown_with_its_duration_and_the_next_probe() {
+    fn an_outage_is_shown_with_its_duration_the_next_probe_and_the_error() {
         let at = |millis| Instant::ZERO + Duration::from_millis(millis);
         let mut view = view();
-        view.providers[0].outage = outage_text(HealthState::Down { since: at(1_000), probe_at: at(5_500) }, at(4_000));
-        assert!(line(&view).contains("(10.0/s), down for 3.0 s, next probe in 1.5 s |"), "{}", line(&view));
-        assert_eq!(outage_text(HealthState::Healthy, at(0)), None);
+        let down = HealthState::Down { since: at(1_000), probe_at: at(5_500) };
+        view.providers[0].outage = outage_text(down, at(4_000), Some("no connection"));
+        let expected = "(10.0/s), down for 3.0 s, next probe in 1.5 s: no connection |";
+        assert!(line(&view).contains(expected), "{}", line(&view));
+        assert_eq!(outage_text(HealthState::Healthy, at(0), None), None);
     }
 
     #[test]

@@ -191,7 +191,7 @@ fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) ->
             input_tokens: tokens.input,
             output_tokens: tokens.output,
             cooling_down: snapshot.blocked_until.is_some_and(|until| until > snapshot.at),
-            outage: outage_text(snapshot.health, snapshot.at),
+            outage: outage_text(snapshot.health, snapshot.at, provider.outage_error().as_deref()),
             batches: monitored.batches.and_then(|batches| batches.progress(&provider.label)),
         }
     };

@@ -179,18 +179,13 @@ impl Sample<'_> {
         column: &'a GeneratedColumn,
         row: usize,
     ) -> impl Iterator<Item = (&'a str, TemplateValue)> {
-        column.inputs.iter().filter_map(move |input| match *input {
-            Input::RowNumber => {
-                Some((self.resolved.row_key.as_str(), TemplateValue::from(self.resolved.rows.start + row as u64)))
-            }
-            Input::Seed(at) => {
-                let name = self.resolved.dataset.columns().get(at)?;
-                Some((name.as_str(), TemplateValue::from(Serde(self.seeds.get(row)?.get(at)?))))
-            }
-            Input::Generated(at) => {
-                let name = self.resolved.columns.get(at)?.name.as_str();
-                Some((name, TemplateValue::from(Serde(&self.cells.get(at)?.get(row)?.value))))
-            }
+        column.inputs.iter().filter_map(move |input| {
+            let value = match *input {
+                Input::RowNumber => TemplateValue::from(self.resolved.rows.start + row as u64),
+                Input::Seed(at) => TemplateValue::from(Serde(self.seeds.get(row)?.get(at)?)),
+                Input::Generated(at) => TemplateValue::from(Serde(&self.cells.get(at)?.get(row)?.value)),
+            };
+            Some((self.resolved.key_of(column, *input)?, value))
         })
     }
 
@@ -208,7 +203,7 @@ impl Sample<'_> {
         let (mut is_upper_bound, mut is_rendered) = (false, true);
         if let Some(when) = &column.when {
             let reads = self.resolved.templates.condition_variables(when);
-            let is_read = |input: &&Input| self.resolved.input_name(**input).is_none_or(|name| reads.contains(name));
+            let is_read = |input: &&Input| self.resolved.variable(**input).is_none_or(|name| reads.contains(name));
             let is_certain = column.inputs.iter().filter(is_read).all(|input| is_known(*input));
             match self.resolved.templates.holds(when, values.clone()) {
                 Ok(false) if is_certain => {

@@ -27,7 +27,7 @@ use crate::app::provider::cost::{Ledger, Price, SharedLedger};
 use crate::app::provider::embedding::EmbeddingClient;
 use crate::app::provider::http::{HttpClient, HttpEndpoint, RequestExtras};
 use crate::app::provider::image::ImageClient;
-use crate::app::provider::key::{is_name_of_key, is_variable_name};
+use crate::app::provider::key::{can_be_shown, is_name_of_key, is_variable_name};
 use crate::app::provider::{ApiKey, ChatClient, ChatEndpoint, Client};
 use crate::app::run::columns::CalledModel;
 use crate::app::run::provider::Provider;
@@ -470,6 +470,13 @@ fn read_key(file: &PipelineFile, model: &ModelSpec, name: &str) -> Result<ApiKey
             let message =
                 format!("`api_key_env` of the model `{}` is not the name of an environment variable", model.name);
             Err(file.source.error(model.span.clone(), message).without_excerpt().expected("a name such as ACME_KEY"))
+        }
+        None if !can_be_shown(name) => {
+            let message =
+                format!("the model `{}` takes its key from an environment variable that is not set", model.name);
+            let expected =
+                "the name of a variable that is set, such as ACME_KEY; the name is not shown, as it may be a key";
+            Err(file.source.error(model.span.clone(), message).without_excerpt().expected(expected))
         }
         None => {
             let set: Vec<String> = env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();

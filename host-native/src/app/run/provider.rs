@@ -188,14 +188,18 @@ impl Provider {
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
         let HealthState::Unavailable { cause, .. } = self.snapshot().health else { return None };
-        let message = self
-            .last_errors
-            .lock()
-            .0
-            .iter()
-            .find(|(of, _)| *of == cause)
-            .map_or_else(|| cause.to_string(), |(_, message)| message.clone());
+        let message = self.last_error(cause).unwrap_or_else(|| cause.to_string());
         Some(format!("{} cannot be used: {message}; {}", self.label, remedy(cause)))
+    }
+
+    /// Returns the latest error that counts as an outage.
+    #[must_use]
+    pub fn outage_error(&self) -> Option<String> {
+        self.last_error(UnavailableCause::Outage)
+    }
+
+    fn last_error(&self, cause: UnavailableCause) -> Option<String> {
+        self.last_errors.lock().message(cause).map(str::to_string)
     }
 
     /// Reserves the estimated cost of a batch. Returns `false` if it must not be submitted.
@@ -289,6 +293,10 @@ impl LastErrors {
         };
         self.0.retain(|(of, _)| *of != cause);
         self.0.push((cause, error.to_string()));
+    }
+
+    fn message(&self, cause: UnavailableCause) -> Option<&str> {
+        self.0.iter().find(|(of, _)| *of == cause).map(|(_, message)| message.as_str())
     }
 }
 
@@ -445,10 +453,9 @@ mod tests {
         for error in [failed(500), failed(502), limited] {
             last_errors.record(&error);
         }
-        let message = |cause| last_errors.0.iter().find(|(of, _)| *of == cause).map(|(_, message)| message.as_str());
-        assert_eq!(message(UnavailableCause::Outage), Some(failed(502).to_string().as_str()), "the latest");
-        assert_eq!(message(UnavailableCause::RateLimited), Some("rate limited (HTTP 429)"));
-        assert_eq!(message(UnavailableCause::KeyRejected), None);
+        assert_eq!(last_errors.message(UnavailableCause::Outage), Some(failed(502).to_string().as_str()), "the latest");
+        assert_eq!(last_errors.message(UnavailableCause::RateLimited), Some("rate limited (HTTP 429)"));
+        assert_eq!(last_errors.message(UnavailableCause::KeyRejected), None);
     }
 
     type Attempt = std::future::Ready<Result<CallOutput<()>, CallError>>;

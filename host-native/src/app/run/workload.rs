@@ -324,7 +324,8 @@ impl Shared {
         let Some(condition) = &column.accept_if else { return Ok(true) };
         let values = self.buffers.read(task.row_group, |buffer| {
             let own = output_value(column, buffer, index, row);
-            let own = own.map(|value| (column.name.as_str(), TemplateValue::from(Serde(&**value))));
+            let own = own.map(|value| TemplateValue::from(Serde(&**value)));
+            let own = self.resolved.variable(Input::Generated(index)).zip(own);
             TemplateValue::from_pairs(self.row_values(task, column, buffer, row).chain(own))
         });
         self.resolved.templates.holds(condition, values.unwrap_or_default())
@@ -460,7 +461,8 @@ impl Shared {
         context.unwrap_or_default()
     }
 
-    /// Returns the inputs of `column` for the row `row` of the task's row group, by name.
+    /// Returns the inputs of `column` for the row `row` of the task's row group: by their variables for a column
+    /// of cells, and by their names for one of whole row groups.
     fn row_values<'a>(
         &'a self,
         task: &'a Task,
@@ -470,16 +472,15 @@ impl Shared {
     ) -> impl Iterator<Item = (&'a str, TemplateValue)> {
         let number = self.row_number(task.first_row, row);
         let seeds = buffer.seeds(row);
-        column.inputs.iter().filter_map(move |input| match *input {
-            Input::RowNumber => Some((self.resolved.row_key.as_str(), TemplateValue::from(number))),
-            Input::Seed(at) => {
-                let name = self.resolved.dataset.columns().get(at)?;
-                Some((name.as_str(), TemplateValue::from(Serde(seeds.get(at)?))))
-            }
-            Input::Generated(at) => {
-                let column = self.resolved.columns.get(at)?;
-                Some((column.name.as_str(), TemplateValue::from(Serde(&**output_value(column, buffer, at, row)?))))
-            }
+        column.inputs.iter().filter_map(move |input| {
+            let value = match *input {
+                Input::RowNumber => TemplateValue::from(number),
+                Input::Seed(at) => TemplateValue::from(Serde(seeds.get(at)?)),
+                Input::Generated(at) => {
+                    TemplateValue::from(Serde(&**output_value(self.resolved.columns.get(at)?, buffer, at, row)?))
+                }
+            };
+            Some((self.resolved.key_of(column, *input)?, value))
         })
     }
 

@@ -1,11 +1,12 @@
 //! Templates of prompts and expressions, in Jinja syntax. An undefined variable is an error.
 //!
-//! A template of a cell column reads the values of its row by column name, and the row number. A template of
+//! A template of a cell column reads the values of its row by [their variables](variables_of), and the row number. A template of
 //! a full column or from-scratch column reads `rows`, a list with one such object per row, and `row_group`,
 //! the index of the row group.
 
 mod analysis;
 pub mod shape;
+mod variables;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -18,6 +19,7 @@ pub use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Expression, UndefinedBehavior};
 
 use shape::Shape;
+pub use variables::variables_of;
 
 /// The maximum number of instructions of one rendering: far more than a prompt needs, few enough to stop an
 /// endless loop.

@@ -326,7 +326,7 @@ impl Compiler<'_> {
     /// Registers a compiled template or condition, and resolves its variables to inputs.
     fn register(&mut self, text: &Spanned<String>, kind: TemplateKind) {
         for variable in kind.variables(self.templates) {
-            if matches!(kind, TemplateKind::Acceptance(_)) && variable == *self.spec.name.get_ref() {
+            if matches!(kind, TemplateKind::Acceptance(_)) && variable == self.names.variable_of(self.index) {
                 continue;
             }
             match self.names.resolve_variable(self.spec.strategy, text, &variable) {
@@ -367,7 +367,7 @@ impl Compiler<'_> {
             self.errors.push(source.error(name.span(), message).expected("`strategy = \"cell\"`"));
             return;
         }
-        let known: Vec<&str> = self.names.row_variables().collect();
+        let known: Vec<&str> = self.names.row_names().collect();
         match self.names.resolve_name(name.get_ref()) {
             Some(input) => {
                 self.inputs.insert(input);

@@ -48,8 +48,10 @@ pub struct ResolvedPipeline {
     pub templates: Templates,
     /// The templates and conditions with their spans in the file.
     pub template_sources: Vec<TemplateSource>,
-    /// The output key and template variable of the row number.
+    /// The output key of the row number.
     pub row_key: String,
+    /// The variables of templates of a row: the columns of the dataset, the generated columns, the row number.
+    variables: Vec<String>,
 }
 
 /// A column that the run generates.
@@ -151,7 +153,7 @@ impl ResolvedPipeline {
     /// # Errors
     /// All errors that were found, in file order, each with its place in the pipeline file.
     pub fn resolve(file: &PipelineFile, dataset: Dataset) -> Result<Self, Vec<FileError>> {
-        let names = Names { file, seeds: dataset.columns() };
+        let names = Names::new(file, dataset.columns());
         let mut errors: Vec<FileError> = names.check_row_key().err().into_iter().collect();
         let (mut templates, mut sources) = (Templates::new(), Vec::new());
         let mut columns = Vec::with_capacity(file.columns.len());
@@ -178,8 +180,8 @@ impl ResolvedPipeline {
             errors.push(error.suggest(column.get_ref(), written.iter().copied()));
         }
         let record = file.output.record.as_ref().map(|record| {
-            let variables: Vec<&str> = written.iter().copied().chain([file.output.row_key.as_str()]).collect();
-            Record::compile(&file.source, record, &variables, &mut templates, &mut errors)
+            let columns: Vec<&str> = written.iter().copied().chain([file.output.row_key.as_str()]).collect();
+            Record::compile(&file.source, record, &columns, &mut templates, &mut errors)
         });
         if !errors.is_empty() {
             // Without resolved names the shapes of variables are unknown.
@@ -189,7 +191,7 @@ impl ResolvedPipeline {
             return Err(errors);
         }
         let plan = builder.build().map_err(|error| vec![names.plan_error(&error)])?;
-        let rows = 0..dataset.rows();
+        let (rows, variables) = (0..dataset.rows(), names.variables);
         Ok(Self {
             plan,
             dataset,
@@ -200,6 +202,7 @@ impl ResolvedPipeline {
             templates,
             template_sources: sources,
             row_key: file.output.row_key.clone(),
+            variables,
         })
     }
 
@@ -293,9 +296,9 @@ impl ResolvedPipeline {
     #[must_use]
     pub fn variable_shape(&self, at: usize, name: &str) -> Option<Shape<'_>> {
         let column = self.columns.get(at)?;
-        let named = |input: &&Input| self.input_name(**input) == Some(name);
+        let named = |input: &&Input| self.variable(**input) == Some(name);
         match (column.strategy, name) {
-            (Strategy::Cell, _) if column.accept_if.is_some() && column.name == name => {
+            (Strategy::Cell, _) if column.accept_if.is_some() && self.variable(Input::Generated(at)) == Some(name) => {
                 Some(self.input_shape(Input::Generated(at)))
             }
             (Strategy::Cell, _) => column.inputs.iter().find(named).map(|input| self.input_shape(*input)),
@@ -334,7 +337,29 @@ impl ResolvedPipeline {
         }
     }
 
-    /// Returns the variable name of an input.
+    /// Returns the variable of an input in templates of a row.
+    #[must_use]
+    pub fn variable(&self, input: Input) -> Option<&str> {
+        let seeds = self.dataset.columns().len();
+        let at = match input {
+            Input::Seed(at) => at,
+            Input::Generated(at) => seeds + at,
+            Input::RowNumber => seeds + self.columns.len(),
+        };
+        self.variables.get(at).map(String::as_str)
+    }
+
+    /// Returns the key of an input in the values that templates of `column` read: its variable, or in `rows` its
+    /// name.
+    #[must_use]
+    pub fn key_of(&self, column: &GeneratedColumn, input: Input) -> Option<&str> {
+        match column.strategy {
+            Strategy::Cell => self.variable(input),
+            Strategy::FullColumn | Strategy::FromScratch => self.input_name(input),
+        }
+    }
+
+    /// Returns the name of an input.
     #[must_use]
     pub fn input_name(&self, input: Input) -> Option<&str> {
         match input {

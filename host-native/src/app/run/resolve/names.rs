@@ -7,6 +7,7 @@ use toml::Spanned;
 use super::location::find_word;
 use super::{GeneratedColumn, Input, request_resource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, PipelineFile, SourceText};
+use crate::app::template::variables_of;
 
 /// The global functions of templates.
 const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
@@ -18,9 +19,17 @@ const ROW_GROUP_VARIABLES: [&str; 2] = ["rows", "row_group"];
 pub(super) struct Names<'a> {
     pub(super) file: &'a PipelineFile,
     pub(super) seeds: &'a [String],
+    /// The variables of templates, in the order of [`row_names`](Self::row_names).
+    pub(super) variables: Vec<String>,
 }
 
-impl Names<'_> {
+impl<'a> Names<'a> {
+    pub(super) fn new(file: &'a PipelineFile, seeds: &'a [String]) -> Self {
+        let mut names = Self { file, seeds, variables: Vec::new() };
+        names.variables = variables_of(names.row_names());
+        names
+    }
+
     pub(super) fn source(&self) -> &SourceText {
         &self.file.source
     }
@@ -48,10 +57,24 @@ impl Names<'_> {
         generated.map(Input::Generated).or_else(|| seed().map(Input::Seed))
     }
 
-    /// Returns every name that a template of a row may read.
-    pub(super) fn row_variables(&self) -> impl Iterator<Item = &str> {
+    /// Returns the names of all values of a row: those of the dataset, the generated ones, and the row number.
+    pub(super) fn row_names(&self) -> impl Iterator<Item = &str> + Clone {
         let generated = self.file.columns.iter().map(|column| column.name.get_ref().as_str());
         self.seeds.iter().map(String::as_str).chain(generated).chain([self.file.output.row_key.as_str()])
+    }
+
+    /// Returns the input at a position of [`row_names`](Self::row_names).
+    fn input_at(&self, at: usize) -> Input {
+        match at.checked_sub(self.seeds.len()) {
+            None => Input::Seed(at),
+            Some(at) if at < self.file.columns.len() => Input::Generated(at),
+            Some(_) => Input::RowNumber,
+        }
+    }
+
+    /// Returns the variable of the generated column at `at`.
+    pub(super) fn variable_of(&self, at: usize) -> &str {
+        &self.variables[self.seeds.len() + at]
     }
 
     /// Resolves `variable` of a template: `Some` for an input of the row, `None` for a variable of the row
@@ -72,9 +95,9 @@ impl Names<'_> {
                 .suggest(variable, known)
         };
         match strategy {
-            Strategy::Cell => match self.resolve_name(variable) {
-                Some(input) => Ok(Some(input)),
-                None => Err(unknown(self.row_variables().collect())),
+            Strategy::Cell => match self.variables.iter().position(|known| known == variable) {
+                Some(at) => Ok(Some(self.input_at(at))),
+                None => Err(unknown(self.variables.iter().map(String::as_str).collect())),
             },
             Strategy::FullColumn | Strategy::FromScratch if ROW_GROUP_VARIABLES.contains(&variable) => Ok(None),
             Strategy::FullColumn | Strategy::FromScratch => Err(unknown(ROW_GROUP_VARIABLES.to_vec())),
@@ -168,7 +191,7 @@ impl Names<'_> {
             PlanError::UnknownUpstream { column, upstream, .. } => {
                 let listed =
                     self.columns_named(column).flat_map(|spec| &spec.upstreams).find(|name| name.get_ref() == upstream);
-                let known: Vec<&str> = self.row_variables().filter(|name| *name != self.file.output.row_key).collect();
+                let known: Vec<&str> = self.row_names().filter(|name| *name != self.file.output.row_key).collect();
                 source
                     .error(
                         listed.map_or_else(|| at(column), Spanned::span),

@@ -73,7 +73,7 @@ pub(super) fn output_columns(
             }
             None => {
                 let row_key = &names.file.output.row_key;
-                let known: Vec<&str> = names.row_variables().filter(|name| name != row_key).collect();
+                let known: Vec<&str> = names.row_names().filter(|name| name != row_key).collect();
                 let message = format!("there is no column `{}` to write", from.get_ref());
                 errors.push(
                     names

@@ -1,5 +1,7 @@
 //! Compiles `record` of the output: the object that each line of an export to JSONL has.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 use toml::Spanned;
 
@@ -7,7 +9,7 @@ use super::compile::template_strings;
 use super::location::{find_word, static_error, template_error};
 use crate::app::config::pipeline::{FileError, SourceText};
 use crate::app::template::shape::Shape;
-use crate::app::template::{Condition, Serde, TemplateError, TemplateId, TemplateValue, Templates};
+use crate::app::template::{Condition, Serde, TemplateError, TemplateId, TemplateValue, Templates, variables_of};
 
 /// A compiled `record`.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub struct Record {
     object: Value,
     /// The strings that are templates, by JSON pointer.
     parts: Vec<(String, Part)>,
+    /// The columns whose variable is not their name: the column, and the variable.
+    renamed: Vec<(String, String)>,
 }
 
 /// A string that is a template.
@@ -28,15 +32,16 @@ enum Part {
 }
 
 impl Record {
-    /// Compiles `record`, whose templates may read `variables`.
+    /// Compiles `record`, whose templates may read the columns of the output, `columns`.
     pub(super) fn compile(
         source: &SourceText,
         record: &Spanned<Map<String, Value>>,
-        variables: &[&str],
+        columns: &[&str],
         templates: &mut Templates,
         errors: &mut Vec<FileError>,
     ) -> Self {
         let object = Value::Object(record.get_ref().clone());
+        let variables = variables_of(columns.iter().copied());
         let mut parts = Vec::new();
         for (pointer, text) in template_strings(&object, "") {
             let text = Spanned::new(record.span(), text);
@@ -56,11 +61,11 @@ impl Record {
                 Part::Text(id) => templates.variables(id),
                 Part::Value(expression) => templates.condition_variables(expression),
             };
-            for unknown in read.iter().filter(|name| !variables.contains(&name.as_str())) {
+            for unknown in read.iter().filter(|name| !variables.contains(name)) {
                 let error =
                     source.error(find_word(source, &text, unknown), format!("the output has no column `{unknown}`"));
                 let known = format!("one of: {}", variables.join(", "));
-                errors.push(error.expected(known).suggest(unknown, variables.iter().copied()));
+                errors.push(error.expected(known).suggest(unknown, variables.iter().map(String::as_str)));
             }
             let any = |_: &str| Some(Shape::Any);
             let found = match &part {
@@ -70,7 +75,9 @@ impl Record {
             errors.extend(found.into_iter().map(|error| static_error(source, &text, error)));
             parts.push((pointer, part));
         }
-        Self { object, parts }
+        let renamed = columns.iter().zip(variables).filter(|(column, variable)| *column != variable);
+        let renamed = renamed.map(|(column, variable)| ((*column).to_string(), variable)).collect();
+        Self { object, parts, renamed }
     }
 
     /// Returns the record of a row of the output.
@@ -79,7 +86,13 @@ impl Record {
     ///
     /// If a template fails for these values.
     pub fn of(&self, templates: &Templates, values: &Map<String, Value>) -> Result<Value, TemplateError> {
-        let context = TemplateValue::from(Serde(values));
+        let mut values = Cow::Borrowed(values);
+        for (column, variable) in &self.renamed {
+            if let Some(value) = values.to_mut().remove(column) {
+                values.to_mut().insert(variable.clone(), value);
+            }
+        }
+        let context = TemplateValue::from(Serde(&*values));
         let mut record = self.object.clone();
         for (pointer, part) in &self.parts {
             if let Some(place) = record.pointer_mut(pointer) {

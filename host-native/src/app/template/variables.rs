@@ -1,0 +1,74 @@
+//! The variables by which templates read columns: a column may have any name, but a template can spell only some.
+
+use std::collections::BTreeSet;
+
+/// Returns the variable of each column of `names`, in their order.
+///
+/// The variable is the name, if templates can spell it: letters and digits of any script and `_`, without a digit at
+/// the start. Otherwise each character that they cannot spell is replaced by `_`: `full_name` for `full name`, and
+/// `_2024` for `2024`. If that is the variable of another column, too, the column keeps its name, which templates
+/// cannot spell.
+#[must_use]
+pub fn variables_of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+    let mut taken: BTreeSet<String> = names.clone().map(str::to_string).collect();
+    let mut repeated = BTreeSet::new();
+    for name in names.clone().filter(|name| !is_variable(name)) {
+        let variable = variable_for(name);
+        if !taken.insert(variable.clone()) {
+            repeated.insert(variable);
+        }
+    }
+    let variable = |name: &str| {
+        let variable = variable_for(name);
+        if repeated.contains(&variable) { name.to_string() } else { variable }
+    };
+    names.map(|name| if is_variable(name) { name.to_string() } else { variable(name) }).collect()
+}
+
+/// Returns whether templates can spell `name`.
+fn is_variable(name: &str) -> bool {
+    name.starts_with(is_start) && name.chars().all(is_part)
+}
+
+fn variable_for(name: &str) -> String {
+    let start = if name.starts_with(is_start) || !name.starts_with(is_part) { "" } else { "_" };
+    let parts = name.chars().map(|c| if is_part(c) { c } else { '_' });
+    start.chars().chain(parts).collect()
+}
+
+fn is_start(c: char) -> bool {
+    c == '_' || unicode_ident::is_xid_start(c)
+}
+
+fn is_part(c: char) -> bool {
+    c == '_' || unicode_ident::is_xid_continue(c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(names: &[&str]) -> Vec<String> {
+        variables_of(names.iter().copied())
+    }
+
+    #[test]
+    fn a_name_that_templates_can_spell_is_its_own_variable() {
+        for name in ["note", "_note_2", "prénom", "名前", "имя"] {
+            assert_eq!(variables(&[name]), [name]);
+        }
+    }
+
+    #[test]
+    fn what_templates_cannot_spell_is_an_underscore() {
+        let names = ["full name", "customer-id", "2024", "größe (cm)", "", "?", "²x"];
+        let expected = ["full_name", "customer_id", "_2024", "größe__cm_", "", "_", "_x"];
+        assert_eq!(variables(&names), expected);
+    }
+
+    #[test]
+    fn a_variable_never_stands_for_two_columns() {
+        assert_eq!(variables(&["a b", "a_b"]), ["a b", "a_b"]);
+        assert_eq!(variables(&["a b", "a-b", "c d"]), ["a b", "a-b", "c_d"]);
+    }
+}
