@@ -8,6 +8,7 @@
 //! tgFORMAT:{NAME:provider/model/domain}:reports  position, and for each member: "POSITION SEQ REPORT"
 //! tgFORMAT:{NAME}:check                          written at the start of a process
 //! tgFORMAT:{NAME:rows/JOB}:row_groups            the row groups of a dataset: see the module `row_groups`
+//! tgFORMAT:{NAME:rows/JOB}:processes             the processes that fill the dataset
 //! ```
 //!
 //! Whatever a value contains, a leader arises: a damaged term counts as none, a damaged number as 0, and a leader

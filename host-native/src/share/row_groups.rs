@@ -15,6 +15,9 @@
 //! The files of the job decide what is written, not the stream. It may be lost at any time: the processes then
 //! [fill](RowGroupQueue::fill) it again with the row groups that have no files. A row group may therefore be
 //! held by two processes, of which one wins when it writes the files.
+//!
+//! A hash has the names of the processes that have come to this server, so that a process notices others that
+//! share the files but not the server.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -100,6 +103,17 @@ for i = 4, #ARGV do
 end"
 );
 
+/// KEYS: processes. ARGV: process, seconds to keep, other processes. Returns those that are not known.
+const ANNOUNCE: &str = "
+local key, unknown = KEYS[1], {}
+if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
+redis.call('HSET', key, ARGV[1], '')
+redis.call('EXPIRE', key, ARGV[2])
+for i = 3, #ARGV do
+  if redis.call('HEXISTS', key, ARGV[i]) == 0 then table.insert(unknown, ARGV[i]) end
+end
+return unknown";
+
 /// The answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claimed {
@@ -124,13 +138,15 @@ enum Settle {
 pub(crate) struct RowGroupQueue {
     connection: Arc<Connection>,
     key: String,
+    /// The key of the names of the processes.
+    processes: String,
     process: String,
 }
 
 impl RowGroupQueue {
     pub(super) fn new(connection: Arc<Connection>, name: &str, job: &str, process: &str) -> Self {
-        let key = format!("tg{FORMAT}:{{{name}:rows/{job}}}:row_groups");
-        Self { connection, key, process: process.to_string() }
+        let key = |part| format!("tg{FORMAT}:{{{name}:rows/{job}}}:{part}");
+        Self { connection, key: key("row_groups"), processes: key("processes"), process: process.to_string() }
     }
 
     /// Tries all commands on row groups of this process alone.
@@ -150,6 +166,14 @@ impl RowGroupQueue {
             self.connection.run(cmd("DEL").arg(&trial.key)).await
         };
         checked.await.map_err(meaning)
+    }
+
+    /// Makes this process known at the server. Returns those of the processes `others` that are not: they use another
+    /// server, or have not announced themselves since the server has lost its data.
+    pub(crate) async fn announce(&self, others: &[String]) -> Result<Vec<String>, StoreError> {
+        let mut step = script(ANNOUNCE, &[&self.processes]);
+        step.arg(&self.process).arg(KEPT.as_secs()).arg(others);
+        self.connection.run(&step).await
     }
 
     /// Claims a row group: the first that no process has claimed, or else one whose process has released it or has
@@ -268,6 +292,19 @@ mod tests {
         assert_eq!(claim(&b, &[]).await, Claimed::Empty);
         b.fill(&[1..=1]).await.unwrap();
         assert_eq!(claim(&a, &[]).await, Claimed::RowGroup(1), "its files were lost");
+    }
+
+    #[tokio::test]
+    async fn a_process_is_known_at_its_server_from_when_it_announces_itself_until_the_server_loses_its_data() {
+        let server = RedisServer::start();
+        let [a, b] = processes(&server).await;
+        let others = ["a", "b", "c"].map(str::to_string);
+        for loss in ["FLUSHALL".to_string(), format!("SET {} 1", a.processes)] {
+            assert_eq!(a.announce(&others).await.unwrap(), ["b", "c"], "{loss}");
+            assert_eq!(b.announce(&others).await.unwrap(), ["c"]);
+            server.send(&loss).unwrap();
+        }
+        assert_eq!(b.announce(&others).await.unwrap(), ["a", "c"]);
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Tests of one dataset that several processes fill together over a real Redis server, while processes are
 //! started, stopped, killed and suspended, and the server loses its data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -73,6 +73,9 @@ async fn answer(State(provider): State<Arc<Provider>>, Json(request): Json<Value
     Json(json!({ "id": "c", "object": "chat.completion", "choices": [choice], "usage": usage })).into_response()
 }
 
+/// The arguments of a process that fills the dataset.
+const TOGETHER: [&str; 5] = ["run", "p.toml", "--out", "out", "--together"];
+
 /// A dataset, its provider and the server of the processes that fill it.
 struct World {
     server: RedisServer,
@@ -118,8 +121,7 @@ impl World {
     }
 
     fn start(&self) -> Process {
-        let arguments = ["run", "p.toml", "--out", "out", "--together", "--json"];
-        Process(self.scratch.command(&arguments).stdout(Stdio::piped()).spawn().unwrap())
+        Process(self.scratch.command(&[&TOGETHER[..], &["--json"]].concat()).stdout(Stdio::piped()).spawn().unwrap())
     }
 
     /// Starts the first process, and waits until it has written the first row group and the calls of the next two
@@ -256,6 +258,35 @@ fn processes_go_on_when_the_server_loses_its_data() {
 }
 
 #[test]
+fn a_process_with_another_server_database_or_name_is_refused_while_the_dataset_is_filled() {
+    let world = World::new(32);
+    let first = world.start_first();
+    let processes = || fs::read_dir(world.scratch.path("out/processes")).unwrap().map(|entry| entry.unwrap().path());
+    let before: BTreeSet<_> = processes().collect();
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        let ended = world.scratch.run(&[&TOGETHER[..], arguments].concat());
+        ended.assert(5, parts);
+        assert_eq!(processes().collect::<BTreeSet<_>>(), before, "it leaves nothing");
+    };
+    let other = RedisServer::start_with_password();
+    let unknown = format!("is not known at redis://127.0.0.1:{}/0: expected the same server", other.port());
+    refused(&["--share", &other.url()], &["out/processes/", &unknown]);
+    refused(&["--share", &format!("{}/1", world.server.url())], &["is not known at", "/1: expected the same server"]);
+    let pipeline = fs::read_to_string(world.scratch.path("p.toml")).unwrap();
+    world.scratch.write("p.toml", &pipeline.replace("name = \"test\"", "name = \"other\""));
+    refused(&[], &["under the name `test` in [share], and the name is now `other`"]);
+    world.scratch.write("p.toml", &pipeline);
+    world.server.send("FLUSHALL").unwrap();
+    let second = world.start();
+    world.provider.answer_all();
+    for (code, summary) in [first, second].map(Process::end) {
+        let [own, others] = written(&summary);
+        assert!(code == Some(6) && own + others == ROWS_OUT, "exit {code:?}: {summary}");
+    }
+    world.check_rows();
+}
+
+#[test]
 fn a_process_that_was_suspended_for_longer_than_its_claim_writes_no_row_twice() {
     let world = World::new(32);
     let mut suspended = world.start_first();
@@ -286,13 +317,12 @@ fn a_user_of_the_server_needs_the_documented_permissions_and_is_refused_without_
     let more = more.rsplit('`').nth(1).unwrap();
     assert!(world.server.send(rule).unwrap().contains("+OK"));
     world.scratch.env("SHARE_URL", &format!("redis://tidegate:password@127.0.0.1:{}", world.server.port()));
-    let arguments = ["run", "p.toml", "--out", "out", "--together"];
     let refused = "the user in the address may not do this";
-    world.scratch.run(&arguments).assert(2, &[refused]);
+    world.scratch.run(&TOGETHER).assert(2, &[refused]);
     assert!(!world.scratch.path("out").exists());
     assert!(world.server.send(&format!("ACL SETUSER tidegate {more}")).unwrap().contains("+OK"));
     world.provider.answer_all();
-    world.scratch.run(&arguments).assert(6, &["rows out"]);
+    world.scratch.run(&TOGETHER).assert(6, &["rows out"]);
     world.check_rows();
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::ExistingOutput;
-use super::error::{OutputError, io_error};
+use super::error::{OutputError, io_error, unreadable};
 use super::files::{LOCK, visit_names};
 
 /// A locked output directory. Its content is unchanged so far.
@@ -55,6 +55,20 @@ impl LockFile {
                 Ok(()) => {}
             }
         }
+    }
+}
+
+/// Returns whether a run holds the lock of the directory `root` alone. A missing directory is not locked.
+pub(super) fn is_locked(root: &Path) -> Result<bool, OutputError> {
+    let path = root.join(LOCK);
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => LockFile(file.map_err(unreadable(&path))?),
+    };
+    match file.0.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(source)) => Err(unreadable(&path)(source)),
+        Ok(()) => Ok(false),
     }
 }
 

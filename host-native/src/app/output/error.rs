@@ -91,6 +91,32 @@ pub enum OutputError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// Processes with another name in `[share]` fill the directory.
+    #[error(
+        "{} is filled together under the name `{was}` in [share], and the name is now `{is}`: expected the same name in all \
+         processes; once none fills it any more, --resume without --together goes on under any name",
+        .path.display()
+    )]
+    OtherShare {
+        /// The directory.
+        path: PathBuf,
+        /// The name of the processes that fill the directory.
+        was: String,
+        /// The name of this process.
+        is: String,
+    },
+    /// A process that fills the directory is not known at the server of this one.
+    #[error(
+        "{} belongs to a process that fills the dataset now, and that is not known at {address}: expected the same server, \
+         database and version of tidegate in all processes, and none that is suspended",
+        .path.display()
+    )]
+    OtherServer {
+        /// The directory of the other process.
+        path: PathBuf,
+        /// The address of the server, without credentials.
+        address: String,
+    },
     /// The directory has row groups of which an earlier run made only some rows.
     #[error(
         "{} has row groups with missing rows, which only one process can make: expected --resume instead of --together, which \

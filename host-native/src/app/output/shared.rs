@@ -4,7 +4,7 @@
 //! OUT/manifest.json             as for one process: written by the first one, and again once all rows are there
 //! OUT/rows/000000.jsonl, ...    as for one process
 //! OUT/rows/.000000.done.tmp     the name of the process whose files of row group 0 count, until they are there
-//! OUT/processes/job             the name of the job, under which the processes find each other
+//! OUT/processes/job             the name of the job and that of `[share]`, under which the processes find each other
 //! OUT/processes/ID/...          what one process writes: an output directory of its own, with its usage
 //! ```
 //!
@@ -29,7 +29,7 @@ use std::io::{self, Write as _};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::directory_lock::{DirectoryLock, LockFile, file_names};
+use super::directory_lock::{DirectoryLock, LockFile, file_names, is_locked};
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{
     LOCK, MANIFEST, PROCESSES, ROWS, SPENT, calls_name, commit, dropped_name, is_temporary_name, remove_if_exists,
@@ -40,7 +40,7 @@ use super::stored_output::read_manifest;
 use super::{DroppedCounts, EarlierOutput, ExistingOutput, JobTotals, Manifest, OutputDirectory, OutputSpec, RunState};
 use crate::app::provider::cost::AmountFile;
 
-/// The file with the name of the job.
+/// The file with the name of the job and the name in `[share]`.
 const JOB: &str = "job";
 
 /// The number of characters in the name of a process or a job.
@@ -63,18 +63,19 @@ pub struct SharedDirectory {
 impl SharedDirectory {
     /// Joins the processes that fill the directory `root`, or is the first of them. Returns also the directory
     /// of this process, to which it writes. `process` and `job` are 16 hexadecimal digits that no other process
-    /// uses; `job` is used if this process is the first one.
+    /// uses; `job` is used if this process is the first one. `share` is the name in `[share]`, without spaces.
     ///
     /// # Errors
     ///
     /// If a run has the directory for itself, the directory holds other files, another job, or row groups that
-    /// are complete in part, its file system has no hard links, or a file cannot be read or written. Nothing is
+    /// are complete in part, the other processes have another name in `[share]`, its file system has no hard links, or a file cannot be read or written. Nothing is
     /// changed then, except if writing fails.
     pub fn join(
         root: &Path,
         spec: OutputSpec,
         process: &str,
         job: &str,
+        share: &str,
     ) -> Result<(Self, OutputDirectory), OutputError> {
         // Before the file for the lock is made.
         if root.exists() {
@@ -84,8 +85,9 @@ impl SharedDirectory {
         probe_hard_links(root, process)?;
         check_job(root, &spec)?;
         let (rows, processes) = (root.join(ROWS), root.join(PROCESSES));
+        let job_path = processes.join(JOB);
+        let is_first = missing_as_none(read_job(&job_path, root, share))?.is_none();
         let found = ScanResult::read_shared(&rows, &spec)?;
-        let is_first = !processes.join(JOB).exists();
         let is_partial = !found.missing.is_empty() || !found.replaceable.is_empty();
         if is_partial || is_first && has_unused_list(&rows, &spec)? {
             return Err(OutputError::Incomplete(root.to_path_buf()));
@@ -101,9 +103,8 @@ impl SharedDirectory {
         if !manifest {
             check_job(root, &spec)?;
         }
-        let job_path = processes.join(JOB);
-        link_new(&own, &job_path, |file| file.write_all(job.as_bytes()))?;
-        let job = read_name(&job_path)?;
+        link_new(&own, &job_path, |file| write!(file, "{job} {share}"))?;
+        let job = read_job(&job_path, root, share)?;
         let (root, process) = (root.to_path_buf(), process.to_string());
         Ok((Self { root, rows, own, process, job, spec, _lock: lock }, output))
     }
@@ -118,6 +119,40 @@ impl SharedDirectory {
     #[must_use]
     pub fn job(&self) -> &str {
         &self.job
+    }
+
+    /// Returns the names of the other processes that fill the directory now, which hold the locks of their own
+    /// directories. One on another machine is among them if the file system has locks for all machines.
+    ///
+    /// Of two processes that join at the same time, at least one finds the other.
+    ///
+    /// # Errors
+    ///
+    /// If a directory or a lock cannot be read.
+    pub fn others(&self) -> Result<Vec<String>, OutputError> {
+        let mut others = Vec::new();
+        for name in process_names(&self.root)?.into_iter().filter(|name| *name != self.process) {
+            let own = self.process_path(&name);
+            // A process writes its manifest after it has locked its directory. A lock here would be in the way of one
+            // that has not locked it yet.
+            if own.join(MANIFEST).exists() && is_locked(&own)? {
+                others.push(name);
+            }
+        }
+        Ok(others)
+    }
+
+    /// Returns the path of the directory of a process.
+    #[must_use]
+    pub fn process_path(&self, name: &str) -> PathBuf {
+        self.root.join(PROCESSES).join(name)
+    }
+
+    /// Leaves the directory before anything was made. `output` is the directory of this process, which is removed.
+    pub fn discard(self, output: OutputDirectory) {
+        drop(output);
+        // What is left of it has no usage.
+        let _ = fs::remove_dir_all(&self.own);
     }
 
     /// Returns the row groups that are not written yet, in ascending order. O(row groups).
@@ -178,7 +213,7 @@ impl SharedDirectory {
         let process = missing_as_none(read_name(&winner))?;
         if !self.is_written(row_group) {
             let Some(process) = process else { return Ok(self.is_written(row_group)) };
-            let files = self.root.join(PROCESSES).join(process).join(ROWS);
+            let files = self.process_path(&process).join(ROWS);
             // The list is there before the rows: without it, the row group would be taken for complete.
             for name in [calls_name(row_group), dropped_name(row_group), self.rows_name(row_group)] {
                 let path = self.rows.join(&name);
@@ -332,11 +367,24 @@ fn link_new(
     written.map_err(io_error(path))
 }
 
-/// Reads the name of a process or a job.
+/// Reads the name of a process.
 fn read_name(path: &Path) -> Result<String, OutputError> {
     let name = fs::read_to_string(path).map_err(unreadable(path))?;
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, "expected 16 hexadecimal digits");
     if is_name(&name) { Ok(name) } else { Err(unreadable(path)(wrong())) }
+}
+
+/// Reads the name of the job from the file `path`, and checks that the processes that fill `root` have the name `share`.
+fn read_job(path: &Path, root: &Path, share: &str) -> Result<String, OutputError> {
+    let text = fs::read_to_string(path).map_err(unreadable(path))?;
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "expected 16 hexadecimal digits, a space and a name");
+    match text.split_once(' ').filter(|(job, _)| is_name(job)) {
+        Some((job, was)) if was == share => Ok(job.to_string()),
+        Some((_, was)) => {
+            Err(OutputError::OtherShare { path: root.to_path_buf(), was: was.to_string(), is: share.to_string() })
+        }
+        None => Err(unreadable(path)(wrong())),
+    }
 }
 
 fn missing_as_none<T>(read: Result<T, OutputError>) -> Result<Option<T>, OutputError> {
@@ -350,18 +398,23 @@ fn is_name(name: &str) -> bool {
     name.len() == NAME_CHARS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns the usage of all processes that have filled `root` together since its manifest was last written.
-pub(super) fn process_totals(root: &Path) -> Result<JobTotals, OutputError> {
+/// Returns the names of all processes that have filled `root` together since its manifest was last written.
+fn process_names(root: &Path) -> Result<Vec<String>, OutputError> {
     let processes = root.join(PROCESSES);
-    let mut totals = JobTotals::default();
     let mut names = Vec::new();
-    visit_names(&processes, |name| {
+    let visited = visit_names(&processes, |name| {
         names.extend(is_name(name).then(|| name.to_string()));
         Ok(())
-    })
-    .map_err(io_error(&processes))?;
-    for name in names {
-        let own = processes.join(name);
+    });
+    visited.map_err(io_error(&processes))?;
+    Ok(names)
+}
+
+/// Returns the usage of all processes that have filled `root` together since its manifest was last written.
+pub(super) fn process_totals(root: &Path) -> Result<JobTotals, OutputError> {
+    let mut totals = JobTotals::default();
+    for name in process_names(root)? {
+        let own = root.join(PROCESSES).join(name);
         // A process that was killed before it wrote its manifest has made no call.
         if !own.join(MANIFEST).exists() {
             continue;
@@ -416,7 +469,11 @@ mod tests {
         }
 
         fn try_join(root: &Path, number: u32, spec: OutputSpec) -> Result<Self, String> {
-            let joined = SharedDirectory::join(root, spec, &format!("{number:016x}"), JOB_NAME);
+            Self::try_join_as("acme", root, number, spec)
+        }
+
+        fn try_join_as(share: &str, root: &Path, number: u32, spec: OutputSpec) -> Result<Self, String> {
+            let joined = SharedDirectory::join(root, spec, &format!("{number:016x}"), JOB_NAME, share);
             joined.map(|(directory, output)| Self { directory, output }).map_err(|error| error.to_string())
         }
 
@@ -538,6 +595,27 @@ mod tests {
     /// Returns the error of a run that needs the directory for itself.
     fn claimed(root: &Path) -> String {
         DirectoryLock::acquire(root, ExistingOutput::Resume).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_process_finds_the_others_that_live_and_refuses_one_with_another_name() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        let first = Process::join(root, 1);
+        assert_eq!(first.directory.others().unwrap(), [""; 0]);
+        let [second, third] = [2, 3].map(|number| Process::join(root, number));
+        let mut others = second.directory.others().unwrap();
+        others.sort();
+        assert_eq!(others, [1, 3].map(|number| format!("{number:016x}")));
+        drop(first);
+        third.directory.discard(third.output);
+        assert_eq!(second.directory.others().unwrap(), [""; 0]);
+        let names = file_names(&root.join(PROCESSES)).unwrap();
+        assert!(!names.contains(&format!("{:016x}", 3)), "what has filled nothing is not left: {names:?}");
+
+        let refused = Process::try_join_as("other", root, 4, spec(four_groups())).err().unwrap();
+        assert!(refused.contains("under the name `acme` in [share], and the name is now `other`"), "{refused}");
+        assert_eq!(file_names(&root.join(PROCESSES)).unwrap().len(), names.len());
     }
 
     #[test]

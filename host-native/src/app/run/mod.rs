@@ -114,7 +114,8 @@ async fn run_ready(
         None => None,
     };
     let spec = output_spec(request, manifest(&name, &file, &resolved, request.partition)?, &file, &resolved);
-    let Outputs { mut output, log_file, together } = claim_outputs(request, &spec, &file, &resolved, share.as_deref())?;
+    let Outputs { mut output, log_file, together } =
+        claim_outputs(request, &spec, &file, &resolved, share.as_deref()).await?;
     let (batches, reserved) = open_batches(&file, &mut output, &models, &mut callers)?;
     let output = Arc::new(output);
     let has_prices = file.models.iter().any(|model| model.price.is_some());
@@ -298,7 +299,7 @@ struct Outputs {
 /// written. Or joins the processes that fill the directory, if limits are shared over `share` and the request says so.
 ///
 /// On an error, all files and directories are left as they were.
-fn claim_outputs(
+async fn claim_outputs(
     request: &RunRequest,
     spec: &OutputSpec,
     file: &PipelineFile,
@@ -307,7 +308,7 @@ fn claim_outputs(
 ) -> Result<Outputs, Error> {
     let dataset = resolved.dataset.paths();
     if let Some(share) = share.filter(|_| request.together) {
-        return join_outputs(request, &dataset, || DatasetMember::join(request, spec, file, share));
+        return join_outputs(request, &dataset, DatasetMember::join(request, spec, file, share)).await;
     }
     // Before anything else, so that a second run of the same command changes nothing of the first one.
     let claim = DirectoryLock::acquire(&request.out, request.existing)?;
@@ -351,17 +352,17 @@ fn inputs<'a>(request: &'a RunRequest, dataset: &[&'a Path]) -> Vec<(&'static st
 }
 
 /// Joins the processes that fill the output directory, after checking that every requested file can be written.
-fn join_outputs(
+async fn join_outputs(
     request: &RunRequest,
     dataset: &[&Path],
-    join: impl FnOnce() -> Result<(DatasetMember, OutputDirectory), OutputError>,
+    join: impl Future<Output = Result<(DatasetMember, OutputDirectory), Error>>,
 ) -> Result<Outputs, Error> {
     let places = open_all(requested_files(request), &inputs(request, dataset))?;
-    match join() {
+    match join.await {
         Ok((together, output)) => Ok(Outputs { output, log_file: None, together: Some(Arc::new(together)) }),
         Err(error) => {
             places.into_iter().for_each(OutputFile::discard);
-            Err(error.into())
+            Err(error)
         }
     }
 }

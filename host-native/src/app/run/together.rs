@@ -6,6 +6,11 @@
 //!
 //! The row groups of a process go to others if it makes no progress: it refreshes its claims only while calls
 //! end, or none is in flight because all wait for a limit or an outage. A claim lapses [`CLAIM`] after its last refresh.
+//!
+//! Processes that share the directory and not the server would make all rows twice. Therefore a process announces itself
+//! at its server every [`BEAT`], and one that joins looks for those that hold a lock in the directory and are not known
+//! there. That a process is known proves that it uses the server. One that is not may have announced itself before the
+//! server lost its data, and does it again within [`ANNOUNCED`] unless it is suspended or cut off.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,10 +32,16 @@ use crate::app::output::{OutputDirectory, OutputError, OutputSpec, SharedDirecto
 use crate::app::run::models::Models;
 use crate::app::run::request::RunRequest;
 use crate::gate::random_seed;
-use crate::share::{CLAIM, Claimed, RowGroupQueue, Share};
+use crate::share::{CLAIM, Claimed, RowGroupQueue, Share, ShareError};
 
 /// How long a process waits before it asks again for a row group, if others hold all that are left.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// The time between two announcements of a process at the server.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// How long a process that joins waits until the others have announced themselves.
+const ANNOUNCED: Duration = Duration::from_secs(5);
 
 type ClaimFuture = Pin<Box<dyn Future<Output = Result<Option<u32>, OutputError>> + Send>>;
 
@@ -93,18 +104,40 @@ pub(super) fn check_together(file: &PipelineFile, request: &RunRequest) -> Resul
     Ok(())
 }
 
+/// Announces a process, and checks that all others that fill the directory use the server at `address`, too.
+async fn check_server(directory: &SharedDirectory, queue: &RowGroupQueue, address: &str) -> Result<(), Error> {
+    let start = Instant::now();
+    loop {
+        let others = directory.others()?;
+        let announced = queue.announce(&others).await;
+        let unknown =
+            announced.map_err(|why| ShareError::Unreachable { address: address.to_string(), why: why.to_string() });
+        let unknown = unknown.map_err(|error| Error::Setting(error.to_string()))?;
+        let Some(process) = unknown.first() else { return Ok(()) };
+        if start.elapsed() > ANNOUNCED {
+            let path = directory.process_path(process);
+            return Err(OutputError::OtherServer { path, address: address.to_string() }.into());
+        }
+        sleep(BEAT).await;
+    }
+}
+
 impl DatasetMember {
     /// Joins the processes that fill the output directory of `request`. Returns also the directory of this process.
-    pub(super) fn join(
+    pub(super) async fn join(
         request: &RunRequest,
         spec: &OutputSpec,
         file: &PipelineFile,
         share: &Share,
-    ) -> Result<(Self, OutputDirectory), OutputError> {
+    ) -> Result<(Self, OutputDirectory), Error> {
         let name = || format!("{:08x}{:08x}", random_seed(), random_seed());
         let process = name();
-        let (directory, output) = SharedDirectory::join(&request.out, spec.clone(), &process, &name())?;
+        let (directory, output) = SharedDirectory::join(&request.out, spec.clone(), &process, &name(), share.name())?;
         let queue = share.row_groups(directory.job(), &process);
+        if let Err(error) = check_server(&directory, &queue, share.address()).await {
+            directory.discard(output);
+            return Err(error);
+        }
         let together = Self {
             directory: Arc::new(directory),
             queue,
@@ -222,7 +255,7 @@ impl DatasetMember {
         }
     }
 
-    /// Refreshes the claims of this process while it makes progress, until the run ends.
+    /// Announces this process, and refreshes its claims while it makes progress, until the run ends.
     pub(super) async fn keep_claims(&self, models: &Models) {
         let mut is_leaving = self.is_leaving.subscribe();
         let mut ended_before = 0;
@@ -242,8 +275,16 @@ impl DatasetMember {
                 }
             }
         };
+        let announce = async {
+            loop {
+                // It is tried again in time.
+                let _ = self.queue.announce(&[]).await;
+                sleep(BEAT).await;
+            }
+        };
         tokio::select! {
             () = refresh => {}
+            () = announce => {}
             _ = is_leaving.wait_for(|is_leaving| *is_leaving) => {}
         }
     }
