@@ -8,6 +8,7 @@
 //! tgFORMAT:{NAME:provider/model/domain}:reports  position, and for each member: "POSITION SEQ REPORT"
 //! tgFORMAT:{NAME}:check                          written at the start of a process
 //! tgFORMAT:{NAME:rows/JOB}:row_groups            the row groups of a dataset: see the module `row_groups`
+//! tgFORMAT:{NAME:rows/JOB}:row_groups:PROCESS    those that a process is about to hand out
 //! tgFORMAT:{NAME:rows/JOB}:processes             the processes that fill the dataset
 //! ```
 //!

@@ -31,6 +31,12 @@ use super::store::StoreError;
 /// How long a process holds a row group after it has last refreshed it.
 pub(crate) const CLAIM: Duration = Duration::from_secs(30);
 
+/// The most row groups that one step adds. It takes the server one or two hundredths of a second.
+const PART: usize = 10_000;
+
+/// How long the server keeps row groups that are not handed out yet after the last part was added.
+const PARTS_KEPT: Duration = Duration::from_mins(1);
+
 /// The idle time of an entry that was released: longer than every claim.
 const RELEASED: Duration = Duration::from_hours(1);
 
@@ -67,26 +73,34 @@ if redis.call('XPENDING', key, 'run')[1] > 0 then return 'held' end
 return 'empty'"
 );
 
-/// KEYS: row groups. ARGV: seconds to keep, and the first and last row group of each range. Leaves a stream with
-/// entries that are not done as it is.
+/// KEYS: row groups, the new ones. ARGV: how many new ones there are, seconds to keep them, seconds to keep them once
+/// they are handed out, or 0 if more follow, and row groups to add. Hands out all of them at once, by a new name of the
+/// key. Leaves a stream with entries that are not done as it is. Returns `lost` if the number of new ones is wrong.
 const FILL: &str = on_stream!(
     "
+local new, last = KEYS[2], {}
 if is_there then
-  local last = {}
   for at, name in ipairs(redis.call('XINFO', 'STREAM', key)) do last[name] = at end
   local generated = redis.call('XINFO', 'STREAM', key)[last['last-generated-id'] + 1]
   local group = redis.call('XINFO', 'GROUPS', key)[1]
   for at, name in ipairs(group) do last[name] = at end
-  if redis.call('XPENDING', key, 'run')[1] > 0 or group[last['last-delivered-id'] + 1] ~= generated then return end
-end
-redis.call('DEL', key)
-redis.call('XGROUP', 'CREATE', key, 'run', '0', 'MKSTREAM')
-for i = 2, #ARGV, 2 do
-  for row_group = ARGV[i], ARGV[i + 1] do
-    redis.call('XADD', key, string.format('%d-0', row_group + 1), 'row_group', row_group)
+  if redis.call('XPENDING', key, 'run')[1] > 0 or group[last['last-delivered-id'] + 1] ~= generated then
+    redis.call('DEL', new)
+    return 'filled'
   end
 end
-redis.call('EXPIRE', key, ARGV[1])"
+if ARGV[1] == '0' then
+  redis.call('DEL', new)
+  redis.call('XGROUP', 'CREATE', new, 'run', '0', 'MKSTREAM')
+elseif redis.call('XLEN', new) ~= tonumber(ARGV[1]) then return 'lost' end
+for i = 4, #ARGV do
+  redis.call('XADD', new, string.format('%d-0', ARGV[i] + 1), 'row_group', ARGV[i])
+end
+redis.call('EXPIRE', new, ARGV[2])
+if ARGV[3] == '0' then return 'more' end
+redis.call('RENAME', new, key)
+redis.call('EXPIRE', key, ARGV[3])
+return 'filled'"
 );
 
 /// KEYS: row groups. ARGV: consumer, what to do, the idle time in ms of a released entry, entries. Skips the
@@ -125,6 +139,15 @@ pub(crate) enum Claimed {
     Empty,
 }
 
+/// The answer to a part of the row groups to hand out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Added {
+    /// All are handed out, or those of another process are.
+    Filled,
+    /// The next part may follow.
+    More,
+}
+
 /// What a process does with row groups that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Settle {
@@ -155,7 +178,7 @@ impl RowGroupQueue {
     ///
     /// The server does not know a command or does not permit it, or cannot be reached.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
-        let trial = Self { key: format!("{}:{}", self.key, self.process), ..self.clone() };
+        let trial = Self { key: format!("{}:trial:{}", self.key, self.process), ..self.clone() };
         let checked = async {
             trial.fill(&[0..=0]).await?;
             // The first takes the row group, and the second looks for one that was left.
@@ -194,15 +217,35 @@ impl RowGroupQueue {
         }
     }
 
-    /// Hands out the row groups in `missing`, ascending and disjoint, unless there are some that are not done. The
-    /// server takes one to two seconds for a million, and does nothing else meanwhile.
+    /// Hands out the row groups in `missing`, ascending and disjoint, unless there are some that are not done.
+    ///
+    /// They are added in [parts](PART) under a key of this process, and handed out together with the last part. The
+    /// server serves other clients between two parts. If this process is killed meanwhile, they [expire](PARTS_KEPT).
     pub(crate) async fn fill(&self, missing: &[RangeInclusive<u32>]) -> Result<(), StoreError> {
-        let mut step = script(FILL, &[&self.key]);
-        step.arg(KEPT.as_secs());
-        for range in missing {
-            step.arg(*range.start()).arg(*range.end());
+        let mut row_groups = missing.iter().cloned().flatten().peekable();
+        let mut there = 0;
+        while row_groups.peek().is_some() {
+            let part: Vec<u32> = row_groups.by_ref().take(PART).collect();
+            if self.add(there, &part, row_groups.peek().is_none()).await? == Added::Filled {
+                break;
+            }
+            there += part.len();
         }
-        self.connection.run(&step).await
+        Ok(())
+    }
+
+    /// Adds row groups to the `there` ones that this process has added, and hands out all if these are the last.
+    async fn add(&self, there: usize, part: &[u32], is_last: bool) -> Result<Added, StoreError> {
+        let new = format!("{}:{}", self.key, self.process);
+        let kept = if is_last { KEPT.as_secs() } else { 0 };
+        let mut step = script(FILL, &[&self.key, &new]);
+        step.arg(there).arg(PARTS_KEPT.as_secs()).arg(kept).arg(part);
+        let answer: String = self.connection.run(&step).await?;
+        match answer.as_str() {
+            "filled" => Ok(Added::Filled),
+            "more" => Ok(Added::More),
+            _ => Err(StoreError::Failed("it has lost row groups before they were handed out".to_string())),
+        }
     }
 
     /// Keeps row groups from being claimed by another process.
@@ -305,6 +348,36 @@ mod tests {
             server.send(&loss).unwrap();
         }
         assert_eq!(b.announce(&others).await.unwrap(), ["a", "c"]);
+    }
+
+    #[tokio::test]
+    async fn many_row_groups_are_added_in_parts_and_handed_out_together() {
+        let server = RedisServer::start();
+        let [a, b] = processes(&server).await;
+        let (first, last) = (0..PART as u32, PART as u32..PART as u32 + 5);
+        let [first, last] = [first, last].map(Vec::from_iter);
+        assert_eq!(a.add(0, &first, false).await, Ok(Added::More));
+        assert_eq!(claim(&b, &[]).await, Claimed::Empty, "not before the last part");
+        let expires = server.send(&format!("TTL {}:a", a.key)).unwrap();
+        let expires: u64 = expires.lines().find_map(|line| line.strip_prefix(':')).unwrap().parse().unwrap();
+        assert!(expires <= PARTS_KEPT.as_secs(), "what is left of a process that was killed expires");
+        b.fill(&[1..=1]).await.unwrap();
+        assert_eq!(a.add(PART, &last, true).await, Ok(Added::Filled));
+        assert_eq!((claim(&a, &[]).await, claim(&a, &[1]).await), (Claimed::RowGroup(1), Claimed::AllHeld));
+
+        // The parts of an earlier attempt do not count.
+        server.send("FLUSHALL").unwrap();
+        assert_eq!(a.add(0, &first[..9], false).await, Ok(Added::More));
+        assert!(a.add(PART, &last, true).await.is_err());
+        assert_eq!(claim(&a, &[]).await, Claimed::Empty);
+
+        server.send("CONFIG RESETSTAT").unwrap();
+        a.fill(&[3..=PART as u32, PART as u32 + 2..=2 * PART as u32 + 9]).await.unwrap();
+        let calls = server.send("INFO commandstats").unwrap();
+        assert!(calls.contains("cmdstat_eval:calls=3,"), "{calls}");
+        assert!(calls.contains(&format!("cmdstat_xadd:calls={},", 2 * PART + 6)), "{calls}");
+        assert!(server.send("DBSIZE").unwrap().contains(":1\r"), "no part is left under another name");
+        assert_eq!(claim(&a, &[]).await, Claimed::RowGroup(3));
     }
 
     #[tokio::test]
