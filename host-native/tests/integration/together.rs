@@ -121,7 +121,12 @@ impl World {
     }
 
     fn start(&self) -> Process {
-        Process(self.scratch.command(&[&TOGETHER[..], &["--json"]].concat()).stdout(Stdio::piped()).spawn().unwrap())
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, arguments: &[&str]) -> Process {
+        let mut command = self.scratch.command(&[&TOGETHER[..], &["--json"], arguments].concat());
+        Process(command.stdout(Stdio::piped()).spawn().unwrap())
     }
 
     /// Starts the first process, and waits until it has written the first row group and the calls of the next two
@@ -134,8 +139,12 @@ impl World {
 
     /// Returns the key of the row groups at the server.
     fn key(&self) -> String {
-        let answer = self.server.send("KEYS *:row_groups").unwrap();
-        answer.lines().find(|line| line.ends_with(":row_groups")).expect(&answer).to_string()
+        self.key_of("row_groups")
+    }
+
+    fn key_of(&self, part: &str) -> String {
+        let answer = self.server.send(&format!("KEYS *:{part}")).unwrap();
+        answer.lines().find(|line| line.ends_with(part)).expect(&answer).to_string()
     }
 
     /// Returns the row groups that processes hold at the server: the id of each entry, and its process. `filter` is
@@ -241,6 +250,27 @@ fn a_process_that_is_terminated_hands_back_at_once_what_it_has_not_finished() {
     let (code, summary) = world.start().end();
     assert_eq!((code, written(&summary)), (Some(6), [ROWS_OUT - 8, 8]), "{summary}");
     world.check_rows();
+}
+
+#[test]
+fn a_process_that_is_interrupted_while_it_waits_for_the_row_groups_of_others_ends_as_one_that_was_interrupted() {
+    let world = World::new(32);
+    let three_groups = ["--limit", "12"];
+    let first = world.start_with(&three_groups);
+    world.provider.until_calls(12);
+    let waiting = world.start_with(&three_groups);
+    let processes = format!("HLEN {}", world.key_of("processes"));
+    wait_until(|| world.server.send(&processes).unwrap(), |count| count.contains(":2"));
+    // The first process asks for nothing while it makes two row groups.
+    world.server.send("CONFIG RESETSTAT").unwrap();
+    let calls = || world.server.send("INFO commandstats").unwrap().contains("cmdstat_xreadgroup");
+    wait_until(calls, |has_asked| *has_asked);
+    waiting.signal("-INT");
+    let (code, summary) = waiting.end();
+    assert_eq!((code, written(&summary)), (Some(130), [0, 4]), "{summary}");
+    world.provider.answer_all();
+    let (code, summary) = first.end();
+    assert_eq!((code, written(&summary)), (Some(6), [11, 0]), "{summary}");
 }
 
 #[test]

@@ -133,7 +133,6 @@ pub(super) async fn drive(
                     break None;
                 }
                 interrupted = true;
-                work.stop_claiming();
                 // The request to stop goes first, so that the message is true when it is shown.
                 match signal {
                     StopSignal::Interrupt if monitored.batches.is_some() => {
@@ -152,6 +151,8 @@ pub(super) async fn drive(
                         screen.print_message("terminated: awaiting outstanding calls, making no more (terminate again to stop at once)");
                     }
                 }
+                // A run whose claim ends before it is stopped would be complete.
+                work.stop_claiming();
             }
         }
     };

@@ -48,6 +48,8 @@ pub fn summarise(
     output: &OutputDirectory,
 ) -> Summary {
     let report = end.report.as_ref();
+    // Counted by the writer, because there is no report after a second signal.
+    let written = work.written();
     let (exit, stopped) = match models.ledger().lock().stop_reason().filter(|_| end.is_unavailable()) {
         Some(LedgerStop::CostLimit(limit)) => {
             (Exit::CostLimit, Some(format!("the next call might pass the cost limit of {limit} {}", file.currency)))
@@ -55,11 +57,10 @@ pub fn summarise(
         Some(LedgerStop::Unwritable(why)) => (Exit::Output, Some(why.clone())),
         None => {
             let unavailable: Vec<String> = models.providers().iter().filter_map(|one| one.unavailable()).collect();
-            exit_status(end, output.remaining(), &unavailable.join("; "))
+            let own = work.is_together().then(|| written.counts().0);
+            exit_status(end, own, output.remaining(), &unavailable.join("; "))
         }
     };
-    // Counted by the writer, because there is no report after a second signal.
-    let written = work.written();
     let acceptance = acceptance(file, &written, output);
     let (exit, stopped) = match &acceptance {
         Some(Acceptance { is_enough: true, .. }) => {
@@ -115,7 +116,7 @@ pub fn summarise(
         job: output.used().plus(&run_totals(models)),
         output: output.root().to_path_buf(),
         export: None,
-        is_together: false,
+        is_together: work.is_together(),
         exit,
     }
 }
@@ -181,15 +182,26 @@ fn acceptance(file: &PipelineFile, written: &WrittenCounts, output: &OutputDirec
 
 /// Returns the exit status, and the reason if the run stopped before its end. `unavailable` describes the
 /// providers that have become unavailable.
-fn exit_status(end: &RunEnd, earlier: EarlierOutput, unavailable: &str) -> (Exit, Option<String>) {
+///
+/// If several processes fill the output, `own` is what this one has written, and `earlier` has what the others have.
+/// The report has also row groups whose rows were discarded, because another process has written them.
+fn exit_status(
+    end: &RunEnd,
+    own: Option<EarlierOutput>,
+    earlier: EarlierOutput,
+    unavailable: &str,
+) -> (Exit, Option<String>) {
     let Some(report) = &end.report else {
         return (Exit::Interrupted, Some("interrupted twice; row groups in progress were not finished".to_string()));
     };
+    let (made, dropped) = match own {
+        Some(own) => (own.rows_out + own.rows_rejected, own.rows_dropped),
+        None => (report.rows_out, report.rows_dropped),
+    };
+    let has_rows = made + earlier.rows_out > 0 || dropped == 0;
     let exit = match &report.stop {
-        StopReason::Completed if report.rows_dropped + earlier.rows_dropped == 0 => Exit::Done,
-        StopReason::Completed if report.rows_out + earlier.rows_out > 0 || report.rows_dropped == 0 => {
-            Exit::RowsDropped
-        }
+        StopReason::Completed if dropped + earlier.rows_dropped == 0 => Exit::Done,
+        StopReason::Completed if has_rows => Exit::RowsDropped,
         StopReason::Completed | StopReason::EarlyShutdown { .. } => failure_exit(report),
         StopReason::ProviderUnavailable { .. } => Exit::Provider,
         StopReason::Cancelled | StopReason::WoundDown | StopReason::Drained => Exit::Interrupted,
@@ -197,7 +209,7 @@ fn exit_status(end: &RunEnd, earlier: EarlierOutput, unavailable: &str) -> (Exit
         _ => Exit::Internal,
     };
     let why = match &report.stop {
-        StopReason::Completed if report.rows_out + earlier.rows_out > 0 || report.rows_dropped == 0 => None,
+        StopReason::Completed if has_rows => None,
         StopReason::Completed => Some("no row could be finished".to_string()),
         StopReason::Cancelled => Some("interrupted".to_string()),
         StopReason::Drained => Some("terminated; outstanding calls have ended".to_string()),
@@ -262,7 +274,7 @@ mod tests {
     const TEMPLATE: DropReason = DropReason::Failed(FailureKind::Template);
 
     fn exit_status(end: &RunEnd) -> (Exit, Option<String>) {
-        super::exit_status(end, EarlierOutput::default(), "acme/m cannot be used: no connection")
+        super::exit_status(end, None, EarlierOutput::default(), "acme/m cannot be used: no connection")
     }
 
     #[test]
@@ -271,6 +283,23 @@ mod tests {
         assert_eq!(exit_status(&ending(StopReason::Completed, 9, &[(REFUSED, 1)])), (Exit::RowsDropped, None));
         let (code, why) = exit_status(&ending(StopReason::Completed, 0, &[(REFUSED, 10)]));
         assert_eq!((code, why.as_deref()), (Exit::Provider, Some("no row could be finished")));
+    }
+
+    #[test]
+    fn of_processes_that_fill_a_dataset_together_each_counts_the_dropped_rows_that_were_written() {
+        let end = ending(StopReason::Completed, 3, &[(REFUSED, 1)]);
+        let exit = |own: [u64; 2], others: [u64; 2]| {
+            let [own, others] = [own, others].map(|[rows_out, rows_dropped]| EarlierOutput {
+                rows_out,
+                rows_dropped,
+                ..EarlierOutput::default()
+            });
+            super::exit_status(&end, Some(own), others, "").0
+        };
+        assert_eq!(exit([3, 1], [6, 0]), Exit::RowsDropped);
+        assert_eq!(exit([0, 0], [10, 0]), Exit::Done, "another process has made the row that this one has dropped");
+        assert_eq!(exit([4, 0], [5, 1]), Exit::RowsDropped);
+        assert_eq!(exit([0, 4], [0, 6]), Exit::Provider, "no row could be finished");
     }
 
     #[test]

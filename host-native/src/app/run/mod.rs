@@ -185,7 +185,7 @@ async fn run_ready(
         share.leave().await;
     }
     describe_open_batches(batches.as_deref(), &mut summary, screen);
-    (summary.is_together, summary.output) = (together.is_some(), request.out.clone());
+    summary.output.clone_from(&request.out);
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     observer.warnings().iter().for_each(|warning| screen.print_message(warning));

@@ -195,6 +195,11 @@ impl PipelineWorkload {
         self.0.is_stopping.store(true, Ordering::Relaxed);
     }
 
+    /// Returns whether several processes fill the output.
+    pub(super) fn is_together(&self) -> bool {
+        self.0.together.is_some()
+    }
+
     /// Claims no further row group, if several processes fill the output.
     pub(super) fn stop_claiming(&self) {
         self.0.together.iter().for_each(|together| together.stop_claiming());
