@@ -14,6 +14,12 @@ pub enum OutputError {
         .0.display()
     )]
     NotEmpty(PathBuf),
+    /// The directory is not empty, and holds no job that processes could fill together.
+    #[error(
+        "{} is not empty and holds no job that processes could fill together: choose another directory with --out",
+        .0.display()
+    )]
+    NoJob(PathBuf),
     /// The directory holds files that this program did not write, so it removes nothing.
     #[error("{} holds files that no run of tidegate wrote ({found}), so --overwrite does not remove them", .path.display())]
     ForeignFiles {
@@ -57,7 +63,7 @@ pub enum OutputError {
     },
     /// The directory holds the output of another job, or of this job with another input.
     #[error(
-        "{} holds rows of another job: {what}; put it back to resume, or choose another directory with --out",
+        "{} holds rows of another job: {what}; put it back to go on, or choose another directory with --out",
         .path.display()
     )]
     DifferentJob {

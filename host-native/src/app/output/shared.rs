@@ -279,8 +279,8 @@ impl SharedDirectory {
         let state = RunState::Ended { reason: "completed".to_string(), rows_out, rows_dropped, row_groups };
         let path = self.root.join(MANIFEST);
         // The usage of earlier runs is kept, and that of each process is in its own directory.
-        let nothing = |why: String| OutputError::NothingToResume { path: self.root.clone(), why };
-        let manifest = Manifest { done, state, ..read_manifest(&self.root).map_err(nothing)? };
+        let no_output = |why: String| OutputError::NoOutput { path: self.root.clone(), why };
+        let manifest = Manifest { done, state, ..read_manifest(&self.root).map_err(no_output)? };
         // The temporary file is in the directory of this process, so that no other one writes to it.
         let written = write_temporary(&self.own.join(JOB), |file| write_manifest(&manifest, file));
         written.and_then(|temporary| commit(&temporary, &path)).map_err(io_error(&path))
@@ -304,10 +304,10 @@ fn check_job(root: &Path, spec: &OutputSpec) -> Result<(), OutputError> {
     if !root.join(MANIFEST).exists() {
         let names = file_names(root).map_err(io_error(root))?;
         let is_own = |name: &String| is_temporary_name(name) || [ROWS, PROCESSES].contains(&name.as_str());
-        return if names.iter().all(is_own) { Ok(()) } else { Err(OutputError::NotEmpty(root.to_path_buf())) };
+        return if names.iter().all(is_own) { Ok(()) } else { Err(OutputError::NoJob(root.to_path_buf())) };
     }
     let path = root.to_path_buf();
-    let before = read_manifest(root).map_err(|why| OutputError::NothingToResume { path: path.clone(), why })?;
+    let before = read_manifest(root).map_err(|why| OutputError::NoOutput { path: path.clone(), why })?;
     // The dataset must be the same in all processes, so it must not have grown.
     let difference = spec.manifest.first_difference(&before, None).map_err(io_error(root))?;
     let (was, is) = (before.rows_in, spec.manifest.rows_in);
@@ -647,7 +647,9 @@ mod tests {
         assert!(!root.join(PROCESSES).exists());
         fs::remove_file(root.join(MANIFEST)).unwrap();
         fs::write(root.join("notes.txt"), "mine").unwrap();
-        assert!(refused(spec(four_groups())).contains("is not empty"));
+        let why = refused(spec(four_groups()));
+        // The command line has no other flag for the output with --together.
+        assert!(why.contains("is not empty") && why.ends_with("choose another directory with --out"), "{why}");
         assert!(!root.join(PROCESSES).exists());
     }
 }
