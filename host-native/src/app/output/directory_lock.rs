@@ -98,9 +98,16 @@ impl DirectoryLock {
     /// Unlocks the directory, and removes it if [`acquire`](Self::acquire) created it.
     pub fn release(self) {
         if self.is_new {
-            // An empty directory that cannot be removed does no harm.
-            let _ = fs::remove_file(self.root.join(LOCK)).and_then(|()| fs::remove_dir(&self.root));
+            remove_lock(&self.root, true);
         }
+    }
+}
+
+/// Removes the file of a lock that is held, and the directory if it `is_new`. What cannot be removed does no harm.
+pub(super) fn remove_lock(root: &Path, is_new: bool) {
+    let removed = fs::remove_file(root.join(LOCK));
+    if is_new && removed.is_ok() {
+        let _ = fs::remove_dir(root);
     }
 }
 

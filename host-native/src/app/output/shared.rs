@@ -29,7 +29,7 @@ use std::io::{self, Write as _};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::directory_lock::{DirectoryLock, LockFile, file_names, is_locked};
+use super::directory_lock::{DirectoryLock, LockFile, file_names, is_locked, remove_lock};
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{
     LOCK, MANIFEST, PROCESSES, ROWS, SPENT, calls_name, commit, dropped_name, is_temporary_name, remove_if_exists,
@@ -81,8 +81,15 @@ impl SharedDirectory {
         if root.exists() {
             check_job(root, &spec)?;
         }
-        let (lock, _) = LockFile::acquire(root, File::try_lock_shared)?;
-        probe_hard_links(root, process)?;
+        let had_lock = root.join(LOCK).exists();
+        let (lock, is_new) = LockFile::acquire(root, File::try_lock_shared)?;
+        if let Err(error) = probe_hard_links(root, process) {
+            // No other process can fill the directory either, and one that waits for the lock makes its file anew.
+            if !had_lock {
+                remove_lock(root, is_new);
+            }
+            return Err(error);
+        }
         check_job(root, &spec)?;
         let (rows, processes) = (root.join(ROWS), root.join(PROCESSES));
         let job_path = processes.join(JOB);
@@ -616,6 +623,26 @@ mod tests {
         let refused = Process::try_join_as("other", root, 4, spec(four_groups())).err().unwrap();
         assert!(refused.contains("under the name `acme` in [share], and the name is now `other`"), "{refused}");
         assert_eq!(file_names(&root.join(PROCESSES)).unwrap().len(), names.len());
+    }
+
+    #[test]
+    fn a_directory_without_hard_links_is_left_as_it_was() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().join("out");
+        let probe = root.join(format!(".{:016x}.tmp", 1));
+        let refused = |process: &str| {
+            SharedDirectory::join(&root, spec(four_groups()), process, JOB_NAME, "acme").unwrap_err().to_string()
+        };
+        // The probe is in a directory that does not exist.
+        assert!(refused("no/process").contains("is on a file system without hard links"));
+        assert!(!root.exists());
+        fs::create_dir(&root).unwrap();
+        assert!(refused("no/process").contains("is on a file system without hard links"));
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+        drop(resume(&root));
+        fs::write(&probe, "").unwrap();
+        assert!(refused(&format!("{:016x}", 1)).contains("is on a file system without hard links"));
+        assert!(root.join(LOCK).exists(), "it was there before");
     }
 
     #[test]
