@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_core::driver;
-use tidegate_core::observe::Sinks;
+use tidegate_core::observe::{CapacityPlan, Sinks};
 use tidegate_core::pipeline::{AdaptiveRowGroups, Pipeline, PipelineConfig, Strategy};
 use tidegate_core::replay::{Header, Recorded, Sequence};
 use tidegate_core::request::{HealthConfig, RequestConfig};
@@ -63,7 +63,7 @@ use crate::app::run::preflight::{Preflight, Ready};
 use crate::app::run::request::RunRequest;
 use crate::app::run::resolve::{GeneratedColumn, ResolvedPipeline};
 use crate::app::run::together::{DatasetMember, check_together};
-use crate::app::run::workload::{DATASET_NAME, PipelineWorkload, WrittenCounts};
+use crate::app::run::workload::{DATASET_NAME, PipelineWorkload};
 use crate::gate::random_seed;
 use crate::host::TokioHost;
 use crate::observe::jsonl::{EventNames, ResourceName};
@@ -189,7 +189,7 @@ async fn run_ready(
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     observer.warnings().iter().for_each(|warning| screen.print_message(warning));
-    let closed = close(&output, &summary, &work.written(), &run_totals(&models), (&observer, together.as_deref()));
+    let closed = close(&output, &summary, &run_totals(&models), observer.capacity(), together.as_deref());
     if let Some(path) = request.export.clone() {
         export::export(path, file.output.unique.clone(), &work, &output, &mut summary, screen).await;
     }
@@ -444,25 +444,24 @@ fn task_totals(resolved: &ResolvedPipeline, output: &OutputDirectory, manifest: 
     resolved.columns.iter().map(|column| (column.name.clone(), tasks(column))).collect()
 }
 
-/// Records the end of the run in the output directory: its totals together with those of earlier runs, and
-/// its usage.
+/// Records the end of the run in the output directory: its totals together with those of earlier runs, its usage
+/// and its capacity plan.
 fn close(
     output: &OutputDirectory,
     summary: &Summary,
-    written: &WrittenCounts,
     used: &JobTotals,
-    (observer, together): (&RunObserver, Option<&DatasetMember>),
+    capacity: &CapacityPlan,
+    together: Option<&DatasetMember>,
 ) -> Result<(), OutputError> {
-    let earlier = output.remaining();
     let state = RunState::Ended {
         reason: summary.stopped.clone().unwrap_or_else(|| "completed".to_string()),
-        rows_out: written.rows + earlier.rows_out,
-        rows_dropped: written.rows_dropped() + earlier.rows_dropped,
-        row_groups: written.row_groups + earlier.row_groups,
+        rows_out: summary.earlier.rows_out + summary.rows_out,
+        rows_dropped: summary.rows_dropped(),
+        row_groups: summary.earlier.row_groups + summary.row_groups,
     };
     let ended = together.map_or(Ok(()), |together| together.directory().end());
     let closed = output.close(state, used).and(ended);
-    output.write_capacity(observer.capacity()).and(closed)
+    output.write_capacity(capacity).and(closed)
 }
 
 /// Returns the sinks for the events of the run.
