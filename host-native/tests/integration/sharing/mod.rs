@@ -102,13 +102,7 @@ impl Proxies {
         let (base_url, seen) = provider();
         let mut scratch = Scratch::new(1);
         scratch.env("SHARE_URL", &server.url());
-        scratch.write(
-            "proxy.toml",
-            &format!(
-                "listen = \"127.0.0.1:0\"\n[share]\nurl_env = \"SHARE_URL\"\nname = \"test\"\non_loss = \"stop\"\n\
-                 [[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\nmax_parallel = {LIMIT}\nlimit = \"fixed\"\n"
-            ),
-        );
+        servers::write_proxy(&scratch, &base_url, "on_loss = \"stop\"");
         let (first, second) = (ProxyProcess::start(&scratch), ProxyProcess::start(&scratch));
         let proxies = Self { server, first, second, seen, scratch };
         for proxy in [&proxies.first, &proxies.second] {
@@ -269,13 +263,7 @@ async fn a_proxy_gives_its_share_back_also_after_a_second_interrupt() {
     let (base_url, seen) = provider();
     let mut scratch = Scratch::new(1);
     scratch.env("SHARE_URL", &server.url());
-    scratch.write(
-        "proxy.toml",
-        &format!(
-            "listen = \"127.0.0.1:0\"\n[share]\nurl_env = \"SHARE_URL\"\nname = \"test\"\n\
-             [[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\n"
-        ),
-    );
+    servers::write_proxy(&scratch, &base_url, "");
     let mut proxy = ProxyProcess::start(&scratch);
     let mut answers = JoinSet::new();
     proxy.send(1, &mut answers);

@@ -15,7 +15,7 @@ fn scratch_with(base_url: &str, keys: &str) -> Scratch {
     scratch
 }
 
-fn write_proxy(scratch: &Scratch, base_url: &str, keys: &str) {
+pub(super) fn write_proxy(scratch: &Scratch, base_url: &str, keys: &str) {
     scratch.write(
         "proxy.toml",
         &format!(
