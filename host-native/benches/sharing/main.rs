@@ -1,0 +1,305 @@
+//! Measures what it costs to share a limit: one process, several that share its limit, several that call through one
+//! proxy, and several that each learn the limit alone, all against the same provider.
+//!
+//! ```sh
+//! cargo bench -p tidegate-native --bench sharing                    # under five minutes
+//! cargo bench -p tidegate-native --bench sharing -- --seconds 60    # longer loads
+//! ```
+//!
+//! The provider is a mock in this process, whose capacity is known. It refuses what goes beyond it. The processes are
+//! this program, each with a gate of the library; they are real, as are the proxy and `redis-server`. In turns, each
+//! layout gets the same loads:
+//!
+//! | load | provider | calls wanted at once, over all processes |
+//! | --- | --- | --- |
+//! | even | 12 slots, calls of 20 to 300 ms | 60, as many in each process |
+//! | moving | the same | 36, of which 30 are in one process, and in another one every 3 s |
+//! | rate | 3000 calls a minute, 10 at once after a quiet time | 60, as many in each process |
+//! | light | 12 slots, calls of 160 ms | 8 clients, each of which pauses after a call |
+//!
+//! Then processes are killed under the even load. The result is a table and a picture, as they are in `docs/sharing.md`.
+
+mod fleet;
+mod worker;
+
+use std::error::Error;
+use std::time::Duration;
+
+use tidegate_core::sim::latency::Latency;
+use tidegate_core::sim::provider::{Capacity, ProviderSpec, Rate, RetryAfter};
+use tidegate_core::time::Duration as CoreDuration;
+use tokio::time::{Instant, sleep};
+
+use fleet::{Fleet, Span};
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The models of the provider.
+const SLOTS: &str = "slots";
+const RATE: &str = "rate";
+const LIGHT: &str = "light";
+/// What the provider answers in a second of the models with slots: 12 calls of 160 ms at once.
+const SLOTS_PER_SECOND: f64 = 75.0;
+const RATE_PER_SECOND: f64 = 50.0;
+const LIGHT_CALL: Duration = Duration::from_millis(160);
+
+/// The calls wanted at once of the even load.
+const WANTED: usize = 60;
+/// Those of the moving load: in one process, and in each other one.
+const WANTED_HERE: usize = 30;
+const WANTED_ELSEWHERE: usize = 2;
+const MOVES_EVERY: Duration = Duration::from_secs(3);
+const LIGHT_CLIENTS: usize = 8;
+const LIGHT_PAUSE: Duration = Duration::from_millis(170);
+
+/// The time until a limit has been learned. Figures besides those of the start are of the time after it.
+const START: Duration = Duration::from_secs(3);
+/// The time in which requests that wait are answered when a load ends.
+const SETTLE: Duration = Duration::from_secs(1);
+/// The most time that a layout gets to use the capacity again after a process was killed.
+const RECOVERY: Duration = Duration::from_secs(12);
+/// The time over which answers are counted to see whether the capacity is used.
+const WINDOW: Duration = Duration::from_secs(1);
+
+const NOT_MEASURED: &str = "–";
+
+/// How processes call the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// One process.
+    One,
+    /// This number of processes that share a limit.
+    Shared(usize),
+    /// Four processes that call through one proxy.
+    Proxy,
+    /// Four processes, each with a limit of its own.
+    Alone,
+}
+
+impl Layout {
+    const ALL: [Self; 5] = [Self::One, Self::Shared(2), Self::Shared(4), Self::Proxy, Self::Alone];
+
+    fn processes(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Shared(processes) => processes,
+            Self::Proxy | Self::Alone => 4,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::One => "one process",
+            Self::Shared(2) => "2 share",
+            Self::Shared(_) => "4 share",
+            Self::Proxy => "4, one proxy",
+            Self::Alone => "4, each alone",
+        }
+    }
+}
+
+fn main() -> Result<(), BoxError> {
+    let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let mut seconds = 10;
+    match (args.next().as_deref(), args.next()) {
+        (None, _) => (),
+        (Some("--seconds"), Some(number)) => seconds = number.parse()?,
+        (Some("--worker"), Some(settings)) => return worker::run(&settings),
+        (Some(arg), _) => return Err(format!("expected --seconds N, found {arg}").into()),
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let mut columns = Vec::new();
+        for layout in Layout::ALL {
+            columns.push(measure(layout, Duration::from_secs(seconds)).await?);
+        }
+        print_table(&columns);
+        print_picture(&columns);
+        Ok(())
+    })
+}
+
+/// The providers of the models.
+fn models() -> Vec<(String, ProviderSpec)> {
+    let [low, high] = [20, 300].map(CoreDuration::from_millis);
+    let slots = ProviderSpec {
+        capacity: Capacity::Constant { slots: 12 },
+        latency: Latency::Uniform { low, high },
+        ..ProviderSpec::default()
+    };
+    let light = ProviderSpec { latency: Latency::Constant { latency: LIGHT_CALL.into() }, ..slots.clone() };
+    let requests = Rate { per_minute: 3_000, burst: Some(10), window: None, retry_after: RetryAfter::Exact };
+    let rate = ProviderSpec { capacity: Capacity::Constant { slots: 64 }, requests: Some(requests), ..slots.clone() };
+    [(SLOTS, slots), (RATE, rate), (LIGHT, light)].map(|(name, spec)| (name.to_string(), spec)).into()
+}
+
+/// The figures of a layout.
+struct Column {
+    layout: Layout,
+    /// The name of each row with the value.
+    rows: Vec<(&'static str, String)>,
+    even_refused: f64,
+}
+
+impl Column {
+    fn add(&mut self, row: &'static str, value: impl Into<Option<String>>) {
+        self.rows.push((row, value.into().unwrap_or_else(|| NOT_MEASURED.to_string())));
+    }
+}
+
+async fn measure(layout: Layout, span: Duration) -> Result<Column, BoxError> {
+    let name = layout.name();
+    let mut fleet = Fleet::start(layout).await?;
+    let mut column = Column { layout, rows: Vec::new(), even_refused: 0.0 };
+
+    eprintln!("{name}: even load");
+    let (start, early, even) = busy(&mut fleet, SLOTS, SLOTS_PER_SECOND, span).await?;
+    column.even_refused = even.refused_per_1000();
+    column.add("even: seconds until 90 % of the capacity", start);
+    column.add("even: refused in the first 3 s", early.refused.to_string());
+    column.add("even: answered, % of the capacity", percent(even.per_second() / SLOTS_PER_SECOND));
+    column.add("even: refused of 1000", one_decimal(even.refused_per_1000()));
+    column.add("even: Jain's index of the processes", (layout != Layout::One).then(|| format!("{:.2}", even.jain())));
+    let commands = even.commands as f64 / even.seconds / layout.processes() as f64;
+    let is_shared = matches!(layout, Layout::Shared(_));
+    column.add("even: commands a second to Redis, of a process", is_shared.then(|| format!("{commands:.0}")));
+
+    let moving = if layout == Layout::One {
+        None
+    } else {
+        eprintln!("{name}: demand that moves");
+        Some(moving(&mut fleet).await?)
+    };
+    let rate_of = |moving: &Span| percent(moving.per_second() / SLOTS_PER_SECOND);
+    column.add("moving: answered, % of the capacity", moving.as_ref().map(rate_of));
+    column.add("moving: refused of 1000", moving.as_ref().map(|moving| one_decimal(moving.refused_per_1000())));
+
+    eprintln!("{name}: a rate");
+    let (start, early, rate) = busy(&mut fleet, RATE, RATE_PER_SECOND, span).await?;
+    column.add("rate: seconds until 90 % of the capacity", start);
+    column.add("rate: refused in the first 3 s", early.refused.to_string());
+    column.add("rate: answered, % of the capacity", percent(rate.per_second() / RATE_PER_SECOND));
+    column.add("rate: refused of 1000", one_decimal(rate.refused_per_1000()));
+    column.add("rate: Jain's index of the processes", (layout != Layout::One).then(|| format!("{:.2}", rate.jain())));
+
+    eprintln!("{name}: light load");
+    fleet.order_all(LIGHT, LIGHT_CLIENTS / layout.processes(), LIGHT_PAUSE)?;
+    sleep(SETTLE).await;
+    let light = fleet.watch(span).await?;
+    for (row, percentile) in
+        [("light: added latency, median, ms", 50), ("light: added latency, 99th percentile, ms", 99)]
+    {
+        let added =
+            light.latency(percentile).ok_or("no call was answered under light load")?.saturating_sub(LIGHT_CALL);
+        column.add(row, one_decimal(added.as_secs_f64() * 1e3));
+    }
+
+    let [killed, led, used] = kill(&mut fleet).await?;
+    column.add("killed, one that does not lead: seconds until 90 %", killed);
+    column.add("killed, the leader: seconds until another one leads", led);
+    column.add("killed, the leader: seconds until 90 %", used);
+    Ok(column)
+}
+
+/// Puts the even load on a model. Returns the seconds until nine tenths of the capacity were used, what happened in
+/// the start, and what happened after it.
+async fn busy(fleet: &mut Fleet, model: &str, capacity: f64, span: Duration) -> Result<(String, Span, Span), BoxError> {
+    let began = Instant::now();
+    fleet.order_all(model, WANTED / fleet.processes(), Duration::ZERO)?;
+    let (early, figures) = (fleet.watch(START).await?, fleet.watch(span).await?);
+    let start = fleet.seconds_until(began, 0.9 * capacity);
+    pause(fleet).await?;
+    Ok((or_more(start, START + span), early, figures))
+}
+
+/// Moves the demand between the processes, so that each one has it once.
+async fn moving(fleet: &mut Fleet) -> Result<Span, BoxError> {
+    let mut all = Span::default();
+    for turn in 0..4 {
+        let here = turn % fleet.processes();
+        for process in 0..fleet.processes() {
+            let wanted = if process == here { WANTED_HERE } else { WANTED_ELSEWHERE };
+            fleet.order(process, SLOTS, wanted, Duration::ZERO)?;
+        }
+        all.add(fleet.watch(MOVES_EVERY).await?);
+    }
+    pause(fleet).await?;
+    Ok(all)
+}
+
+/// Ends a load, and waits until the requests that wait are answered.
+async fn pause(fleet: &mut Fleet) -> Result<(), BoxError> {
+    fleet.order_all(SLOTS, 0, Duration::ZERO)?;
+    sleep(SETTLE).await;
+    Ok(())
+}
+
+/// Kills processes under the even load. Returns the seconds until nine tenths of the capacity were used again after
+/// the death of a process that does not lead; until another process led after the death of the leader; and until
+/// nine tenths of the capacity were used after it. What a layout does not have is `None`.
+async fn kill(fleet: &mut Fleet) -> Result<[Option<String>; 3], BoxError> {
+    let layout = fleet.layout();
+    if matches!(layout, Layout::One | Layout::Proxy) {
+        return Ok([None, None, None]);
+    }
+    fleet.order_all(SLOTS, WANTED / layout.processes(), Duration::ZERO)?;
+    sleep(START).await;
+    let mut killed = None;
+    if layout != Layout::Shared(2) {
+        eprintln!("{}: a process is killed", layout.name());
+        let leader = fleet.leader();
+        let victim = (0..layout.processes()).find(|process| Some(*process) != leader).ok_or("all processes lead")?;
+        killed = Some(recovery(fleet, victim).await?.1);
+    }
+    if layout == Layout::Alone {
+        return Ok([killed, None, None]);
+    }
+    eprintln!("{}: the leader is killed", layout.name());
+    let leader = fleet.leader().ok_or("no process leads")?;
+    let (led, used) = recovery(fleet, leader).await?;
+    Ok([killed, Some(led), Some(used)])
+}
+
+/// Kills a process. Returns the seconds until another one leads, and those until nine tenths of the capacity are used.
+async fn recovery(fleet: &mut Fleet, victim: usize) -> Result<(String, String), BoxError> {
+    let killed = Instant::now();
+    fleet.kill(victim).await?;
+    let (mut led, mut used) = (None, None);
+    while used.is_none() && killed.elapsed() < RECOVERY + WINDOW {
+        sleep(Duration::from_millis(20)).await;
+        fleet.check_processes()?;
+        if led.is_none() && fleet.leader().is_some() {
+            led = Some(killed.elapsed().as_secs_f64());
+        }
+        used = fleet.seconds_until(killed, 0.9 * SLOTS_PER_SECOND);
+    }
+    Ok((or_more(led, RECOVERY), or_more(used, RECOVERY)))
+}
+
+fn or_more(seconds: Option<f64>, most: Duration) -> String {
+    seconds.map_or_else(|| format!("> {}", most.as_secs()), one_decimal)
+}
+
+fn one_decimal(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+fn percent(part: f64) -> String {
+    one_decimal(100.0 * part)
+}
+
+fn print_table(columns: &[Column]) {
+    let line = |cells: &mut dyn Iterator<Item = &str>| println!("| {} |", cells.collect::<Vec<_>>().join(" | "));
+    line(&mut [""].into_iter().chain(columns.iter().map(|column| column.layout.name())));
+    line(&mut ["---"].into_iter().chain(columns.iter().map(|_| "---:")));
+    for (row, (name, _)) in columns[0].rows.iter().enumerate() {
+        line(&mut [*name].into_iter().chain(columns.iter().map(|column| column.rows[row].1.as_str())));
+    }
+}
+
+fn print_picture(columns: &[Column]) {
+    let names: Vec<String> = columns.iter().map(|column| format!("\"{}\"", column.layout.name())).collect();
+    let values: Vec<String> = columns.iter().map(|column| one_decimal(column.even_refused)).collect();
+    println!("\n```mermaid\nxychart-beta\n  title \"Refused of 1000 answered, even load\"");
+    println!("  x-axis [{}]\n  y-axis \"refused\"\n  bar [{}]\n```", names.join(", "), values.join(", "));
+}
