@@ -3,6 +3,7 @@
 //!
 //! ```sh
 //! cargo bench -p tidegate-native --bench sharing                    # under five minutes
+//! cargo bench -p tidegate-native --bench sharing -- --turns 3       # all of it three times: the least and the most
 //! cargo bench -p tidegate-native --bench sharing -- --seconds 60    # longer loads
 //! ```
 //!
@@ -23,6 +24,7 @@ mod fleet;
 mod worker;
 
 use std::error::Error;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate_core::sim::latency::Latency;
@@ -56,12 +58,11 @@ const LIGHT_PAUSE: Duration = Duration::from_millis(170);
 const START: Duration = Duration::from_secs(3);
 /// The time in which requests that wait are answered when a load ends.
 const SETTLE: Duration = Duration::from_secs(1);
+const EVEN_REFUSED: &str = "even: refused of 1000";
 /// The most time that a layout gets to use the capacity again after a process was killed.
 const RECOVERY: Duration = Duration::from_secs(12);
 /// The time over which answers are counted to see whether the capacity is used.
 const WINDOW: Duration = Duration::from_secs(1);
-
-const NOT_MEASURED: &str = "–";
 
 /// How processes call the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,18 +101,23 @@ impl Layout {
 
 fn main() -> Result<(), BoxError> {
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
-    let mut seconds = 10;
-    match (args.next().as_deref(), args.next()) {
-        (None, _) => (),
-        (Some("--seconds"), Some(number)) => seconds = number.parse()?,
-        (Some("--worker"), Some(settings)) => return worker::run(&settings),
-        (Some(arg), _) => return Err(format!("expected --seconds N, found {arg}").into()),
+    let (mut seconds, mut turns) = (10, 1);
+    while let Some(arg) = args.next() {
+        let value = args.next().ok_or_else(|| format!("expected a value after {arg}"))?;
+        match arg.as_str() {
+            "--seconds" => seconds = value.parse()?,
+            "--turns" => turns = value.parse::<NonZeroU32>()?.get(),
+            "--worker" => return worker::run(&value),
+            _ => return Err(format!("expected --seconds N or --turns N, found {arg}").into()),
+        }
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let mut columns = Vec::new();
-        for layout in Layout::ALL {
-            columns.push(measure(layout, Duration::from_secs(seconds)).await?);
+        let mut columns = Layout::ALL.map(Column::new);
+        for _ in 0..turns {
+            for column in &mut columns {
+                column.turns.push(measure(column.layout, Duration::from_secs(seconds)).await?);
+            }
         }
         print_table(&columns);
         print_picture(&columns);
@@ -136,51 +142,76 @@ fn models() -> Vec<(String, ProviderSpec)> {
 /// The figures of a layout.
 struct Column {
     layout: Layout,
-    /// The name of each row with the value.
-    rows: Vec<(&'static str, String)>,
-    even_refused: f64,
+    turns: Vec<Figures>,
 }
 
+/// The name of each row with its figure. `None` if the layout has none.
+type Figures = Vec<(&'static str, Option<f64>)>;
+
 impl Column {
-    fn add(&mut self, row: &'static str, value: impl Into<Option<String>>) {
-        self.rows.push((row, value.into().unwrap_or_else(|| NOT_MEASURED.to_string())));
+    fn new(layout: Layout) -> Self {
+        Self { layout, turns: Vec::new() }
+    }
+
+    /// Returns the figures of a row in all turns, in their order.
+    fn figures(&self, row: &str) -> Vec<f64> {
+        let of_row = self.turns.iter().flatten().filter(|(name, _)| *name == row);
+        let mut figures: Vec<f64> = of_row.filter_map(|(_, figure)| *figure).collect();
+        figures.sort_by(f64::total_cmp);
+        figures
+    }
+
+    /// Returns the least and the most of a row.
+    fn cell(&self, row: &str) -> String {
+        let format = |figure: f64| match figure {
+            never if never.is_infinite() => "never".to_string(),
+            exact if row.contains("Jain") => format!("{exact:.2}"),
+            many if many >= 20.0 => format!("{many:.0}"),
+            few => format!("{few:.1}"),
+        };
+        let figures = self.figures(row);
+        match (figures.first().map(|least| format(*least)), figures.last().map(|most| format(*most))) {
+            (Some(least), Some(most)) if least == most => least,
+            (Some(least), Some(most)) => format!("{least} to {most}"),
+            _ => "–".to_string(),
+        }
     }
 }
 
-async fn measure(layout: Layout, span: Duration) -> Result<Column, BoxError> {
+async fn measure(layout: Layout, span: Duration) -> Result<Figures, BoxError> {
     let name = layout.name();
     let mut fleet = Fleet::start(layout).await?;
-    let mut column = Column { layout, rows: Vec::new(), even_refused: 0.0 };
+    let is_several = layout != Layout::One;
+    let mut figures = Figures::new();
+    let mut add = |row, figure: Option<f64>| figures.push((row, figure));
 
     eprintln!("{name}: even load");
     let (start, early, even) = busy(&mut fleet, SLOTS, SLOTS_PER_SECOND, span).await?;
-    column.even_refused = even.refused_per_1000();
-    column.add("even: seconds until 90 % of the capacity", start);
-    column.add("even: refused in the first 3 s", early.refused.to_string());
-    column.add("even: answered, % of the capacity", percent(even.per_second() / SLOTS_PER_SECOND));
-    column.add("even: refused of 1000", one_decimal(even.refused_per_1000()));
-    column.add("even: Jain's index of the processes", (layout != Layout::One).then(|| format!("{:.2}", even.jain())));
+    add("even: seconds until 90 % of the capacity", Some(start));
+    add("even: refused in the first 3 s", Some(early.refused as f64));
+    add("even: answered, % of the capacity", Some(100.0 * even.per_second() / SLOTS_PER_SECOND));
+    add(EVEN_REFUSED, Some(even.refused_per_1000()));
+    add("even: Jain's index of the processes", is_several.then(|| even.jain()));
     let commands = even.commands as f64 / even.seconds / layout.processes() as f64;
-    let is_shared = matches!(layout, Layout::Shared(_));
-    column.add("even: commands a second to Redis, of a process", is_shared.then(|| format!("{commands:.0}")));
+    add("even: commands a second to Redis, of a process", matches!(layout, Layout::Shared(_)).then_some(commands));
 
-    let moving = if layout == Layout::One {
-        None
-    } else {
+    let moving = if is_several {
         eprintln!("{name}: demand that moves");
         Some(moving(&mut fleet).await?)
+    } else {
+        None
     };
-    let rate_of = |moving: &Span| percent(moving.per_second() / SLOTS_PER_SECOND);
-    column.add("moving: answered, % of the capacity", moving.as_ref().map(rate_of));
-    column.add("moving: refused of 1000", moving.as_ref().map(|moving| one_decimal(moving.refused_per_1000())));
+    let answered = |moving: &Span| 100.0 * moving.per_second() / SLOTS_PER_SECOND;
+    add("moving: answered, % of the capacity", moving.as_ref().map(answered));
+    add("moving: refused of 1000", moving.as_ref().map(Span::refused_per_1000));
 
     eprintln!("{name}: a rate");
     let (start, early, rate) = busy(&mut fleet, RATE, RATE_PER_SECOND, span).await?;
-    column.add("rate: seconds until 90 % of the capacity", start);
-    column.add("rate: refused in the first 3 s", early.refused.to_string());
-    column.add("rate: answered, % of the capacity", percent(rate.per_second() / RATE_PER_SECOND));
-    column.add("rate: refused of 1000", one_decimal(rate.refused_per_1000()));
-    column.add("rate: Jain's index of the processes", (layout != Layout::One).then(|| format!("{:.2}", rate.jain())));
+    add("rate: seconds until 90 % of the capacity", Some(start));
+    add("rate: refused in the first 3 s", Some(early.refused as f64));
+    add("rate: answered, % of the capacity", Some(100.0 * rate.per_second() / RATE_PER_SECOND));
+    add("rate: refused of 1000", Some(rate.refused_per_1000()));
+    add("rate: Jain's index of the processes", is_several.then(|| rate.jain()));
 
     eprintln!("{name}: light load");
     fleet.order_all(LIGHT, LIGHT_CLIENTS / layout.processes(), LIGHT_PAUSE)?;
@@ -189,27 +220,26 @@ async fn measure(layout: Layout, span: Duration) -> Result<Column, BoxError> {
     for (row, percentile) in
         [("light: added latency, median, ms", 50), ("light: added latency, 99th percentile, ms", 99)]
     {
-        let added =
-            light.latency(percentile).ok_or("no call was answered under light load")?.saturating_sub(LIGHT_CALL);
-        column.add(row, one_decimal(added.as_secs_f64() * 1e3));
+        let latency = light.latency(percentile).ok_or("no call was answered under light load")?;
+        add(row, Some(1e3 * (latency.as_secs_f64() - LIGHT_CALL.as_secs_f64())));
     }
 
     let [killed, led, used] = kill(&mut fleet).await?;
-    column.add("killed, one that does not lead: seconds until 90 %", killed);
-    column.add("killed, the leader: seconds until another one leads", led);
-    column.add("killed, the leader: seconds until 90 %", used);
-    Ok(column)
+    add("killed, one that does not lead: seconds until 90 %", killed);
+    add("killed, the leader: seconds until another one leads", led);
+    add("killed, the leader: seconds until 90 %", used);
+    Ok(figures)
 }
 
 /// Puts the even load on a model. Returns the seconds until nine tenths of the capacity were used, what happened in
 /// the start, and what happened after it.
-async fn busy(fleet: &mut Fleet, model: &str, capacity: f64, span: Duration) -> Result<(String, Span, Span), BoxError> {
+async fn busy(fleet: &mut Fleet, model: &str, capacity: f64, span: Duration) -> Result<(f64, Span, Span), BoxError> {
     let began = Instant::now();
     fleet.order_all(model, WANTED / fleet.processes(), Duration::ZERO)?;
     let (early, figures) = (fleet.watch(START).await?, fleet.watch(span).await?);
     let start = fleet.seconds_until(began, 0.9 * capacity);
     pause(fleet).await?;
-    Ok((or_more(start, START + span), early, figures))
+    Ok((start.unwrap_or(f64::INFINITY), early, figures))
 }
 
 /// Moves the demand between the processes, so that each one has it once.
@@ -237,7 +267,7 @@ async fn pause(fleet: &mut Fleet) -> Result<(), BoxError> {
 /// Kills processes under the even load. Returns the seconds until nine tenths of the capacity were used again after
 /// the death of a process that does not lead; until another process led after the death of the leader; and until
 /// nine tenths of the capacity were used after it. What a layout does not have is `None`.
-async fn kill(fleet: &mut Fleet) -> Result<[Option<String>; 3], BoxError> {
+async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 3], BoxError> {
     let layout = fleet.layout();
     if matches!(layout, Layout::One | Layout::Proxy) {
         return Ok([None, None, None]);
@@ -261,7 +291,7 @@ async fn kill(fleet: &mut Fleet) -> Result<[Option<String>; 3], BoxError> {
 }
 
 /// Kills a process. Returns the seconds until another one leads, and those until nine tenths of the capacity are used.
-async fn recovery(fleet: &mut Fleet, victim: usize) -> Result<(String, String), BoxError> {
+async fn recovery(fleet: &mut Fleet, victim: usize) -> Result<(f64, f64), BoxError> {
     let killed = Instant::now();
     fleet.kill(victim).await?;
     let (mut led, mut used) = (None, None);
@@ -273,33 +303,24 @@ async fn recovery(fleet: &mut Fleet, victim: usize) -> Result<(String, String), 
         }
         used = fleet.seconds_until(killed, 0.9 * SLOTS_PER_SECOND);
     }
-    Ok((or_more(led, RECOVERY), or_more(used, RECOVERY)))
-}
-
-fn or_more(seconds: Option<f64>, most: Duration) -> String {
-    seconds.map_or_else(|| format!("> {}", most.as_secs()), one_decimal)
-}
-
-fn one_decimal(value: f64) -> String {
-    format!("{value:.1}")
-}
-
-fn percent(part: f64) -> String {
-    one_decimal(100.0 * part)
+    Ok((led.unwrap_or(f64::INFINITY), used.unwrap_or(f64::INFINITY)))
 }
 
 fn print_table(columns: &[Column]) {
     let line = |cells: &mut dyn Iterator<Item = &str>| println!("| {} |", cells.collect::<Vec<_>>().join(" | "));
     line(&mut [""].into_iter().chain(columns.iter().map(|column| column.layout.name())));
     line(&mut ["---"].into_iter().chain(columns.iter().map(|_| "---:")));
-    for (row, (name, _)) in columns[0].rows.iter().enumerate() {
-        line(&mut [*name].into_iter().chain(columns.iter().map(|column| column.rows[row].1.as_str())));
+    for (row, _) in &columns[0].turns[0] {
+        let cells: Vec<String> = columns.iter().map(|column| column.cell(row)).collect();
+        line(&mut [*row].into_iter().chain(cells.iter().map(String::as_str)));
     }
 }
 
+/// Prints a picture of the medians of the refused calls.
 fn print_picture(columns: &[Column]) {
     let names: Vec<String> = columns.iter().map(|column| format!("\"{}\"", column.layout.name())).collect();
-    let values: Vec<String> = columns.iter().map(|column| one_decimal(column.even_refused)).collect();
+    let median = |refused: Vec<f64>| format!("{:.1}", refused[refused.len() / 2]);
+    let values: Vec<String> = columns.iter().map(|column| median(column.figures(EVEN_REFUSED))).collect();
     println!("\n```mermaid\nxychart-beta\n  title \"Refused of 1000 answered, even load\"");
     println!("  x-axis [{}]\n  y-axis \"refused\"\n  bar [{}]\n```", names.join(", "), values.join(", "));
 }
