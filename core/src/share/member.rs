@@ -49,6 +49,8 @@ pub struct MemberState {
     pub room: u32,
     /// Whether the lease is valid. If not, the share does not apply.
     pub has_lease: bool,
+    /// The present term, as far as the member knows. Its nonce is the number that the leader has drawn.
+    pub term: Term,
     /// Whether the process of the member is the leader, as far as it knows.
     pub is_leader: bool,
     /// The time since the member adopted a decision. `None` if it has adopted none.
@@ -338,6 +340,7 @@ impl Member {
             share: self.share,
             room: self.room(now),
             has_lease: now < self.lease_until,
+            term: self.term,
             is_leader: self.led == Some(self.term),
             age: self.adopted.map(|adopted| now - adopted),
         }

@@ -53,7 +53,7 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
 use tidegate_core::limit::{Aimd, AimdConfig, LimitChoice};
 use tidegate_core::request::ResourceId;
-use tidegate_core::share::{Member, MemberHandle, MemberId, MemberState, ShareConfig};
+use tidegate_core::share::{Member, MemberHandle, MemberId, MemberState, ShareConfig, Term};
 use tidegate_core::time::Clock as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -181,16 +181,23 @@ pub struct ShareStatus {
     pub error: Option<String>,
 }
 
+impl ShareStatus {
+    /// Returns the number of the leader, eight hexadecimal digits that are the same in all processes.
+    #[must_use]
+    pub fn leader(&self) -> String {
+        leader_number(self.member.term)
+    }
+}
+
 /// One line for people.
 impl fmt::Display for ShareStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MemberState { members, limit, share, room, has_lease, is_leader, age, .. } = self.member;
+        let MemberState { members, limit, share, room, has_lease, term, is_leader, age, .. } = self.member;
         match age {
             None => f.write_str("waits for its first share")?,
             Some(_) if has_lease => {
-                let processes = if members == 1 { "process" } else { "processes" };
-                let leader = if is_leader { "this one leads" } else { "another one leads" };
-                write!(f, "{share} of {limit} slots, {members} {processes}, {leader}")?;
+                let processes = describe_processes(members as usize, term);
+                write!(f, "{share} of {limit} slots, {processes}{}", if is_leader { " (this one)" } else { "" })?;
             }
             Some(age) => {
                 let age = Duration::from(age).as_secs();
@@ -199,6 +206,20 @@ impl fmt::Display for ShareStatus {
         }
         self.error.as_ref().map_or(Ok(()), |error| write!(f, "; the store: {error}"))
     }
+}
+
+/// Returns the number of the leader of `term`, to show.
+///
+/// A leader draws a number at random when it takes the lead, the nonce of its term. The upper 32 of its 53 bits, as
+/// eight hexadecimal digits, are short to compare, and hardly ever equal for two leaders.
+fn leader_number(term: Term) -> String {
+    format!("{:08x}", term.nonce >> 21)
+}
+
+/// Describes how many processes share a limit, and which one leads in `term`.
+fn describe_processes(count: usize, term: Term) -> String {
+    let processes = if count == 1 { "process" } else { "processes" };
+    format!("{count} {processes}, leader {}", leader_number(term))
 }
 
 /// A connection to the store, and the limits of this process that are shared over it.

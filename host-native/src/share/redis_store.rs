@@ -35,7 +35,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::store::{Store, StoreError};
-use super::{ShareError, ShareSettings};
+use super::{ShareError, ShareSettings, describe_processes};
 
 /// How long one step may take, with the connection if there is none. It is below the time after which a
 /// member takes the lead, so that one lost answer does not replace the leader.
@@ -178,12 +178,9 @@ impl fmt::Display for StoredLimit {
         let Some(decision) = decision else { return write!(f, "{limit}: no decision that can be read") };
         let (slots, age) = (decision.limit, age.as_secs_f64());
         write!(f, "{limit}: {slots} slots, ")?;
-        // The nonce is the number that the leader has drawn. Half of its digits tell leaders apart.
-        let leader = decision.term.nonce >> 21;
         match decision.shares.len() {
             processes if *is_old || processes == 0 => f.write_str("no process now")?,
-            1 => write!(f, "1 process, leader {leader:08x}")?,
-            processes => write!(f, "{processes} processes, leader {leader:08x}")?,
+            processes => f.write_str(&describe_processes(processes, decision.term))?,
         }
         write!(f, ", newest decision {age:.1} s ago")
     }

@@ -55,6 +55,8 @@ struct SharedPart {
     members: u32,
     limit: u32,
     share: u32,
+    /// The number of the leader, as `--check` shows it.
+    leader: String,
     is_leader: bool,
     /// Whether the process has no valid lease of its share.
     is_degraded: bool,
@@ -74,6 +76,7 @@ impl From<ShareStatus> for SharedPart {
             members: member.members,
             limit: member.limit,
             share: member.share,
+            leader: status.leader(),
             is_leader: member.is_leader,
             is_degraded: !member.has_lease,
             age_ms: member.age.map(|age| age.as_nanos() / 1_000_000),

@@ -180,7 +180,10 @@ async fn a_check_shows_the_shared_limits_and_joins_none() {
     assert!(line.contains(", newest decision ") && line.ends_with(" s ago"), "{line}");
     let leader = |line: &str| line.split_once("leader ").unwrap().1[..8].to_string();
     assert_eq!(leader(&line), leader(&again));
-    assert_eq!(proxies.first.share().await["members"], 2);
+    for proxy in [&proxies.first, &proxies.second] {
+        let share = proxy.share().await;
+        assert_eq!((&share["members"], &share["leader"]), (&json!(2), &json!(leader(&line))));
+    }
     for proxy in [&proxies.first, &proxies.second] {
         proxy.signal("-INT");
     }
@@ -304,8 +307,8 @@ async fn a_run_shares_the_limits_of_its_models_and_shows_its_last_share() {
     scratch.write("pipeline.toml", pipeline);
     let sharing = format!("shares limits as `test` over redis://127.0.0.1:{}/0", server.port());
     scratch.run(&["check", "pipeline.toml"]).assert(0, &[&sharing, "no process has shared a limit in the last day"]);
-    let last_share = "shared: mock/writer/chat: 4 of 4 slots, 1 process, this one leads";
-    scratch.run(&["run", "pipeline.toml"]).assert(0, &[&sharing, last_share]);
+    let last_share = "shared: mock/writer/chat: 4 of 4 slots, 1 process, leader ";
+    scratch.run(&["run", "pipeline.toml"]).assert(0, &[&sharing, last_share, " (this one)"]);
     assert!(is_left(&server, "mock/writer/chat"));
     let limit = "             mock/writer/chat: 4 slots, no process now, newest decision ";
     scratch.run(&["check", "pipeline.toml"]).assert(0, &[&sharing, limit]);
