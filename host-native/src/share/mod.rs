@@ -37,6 +37,7 @@ mod driver;
 mod redis_store;
 #[cfg(feature = "cli")]
 mod row_groups;
+mod server;
 mod store;
 mod suspend;
 #[cfg(test)]
@@ -85,6 +86,8 @@ pub struct ShareSettings {
     /// What this process does when it has lost the others, for example because the store is unreachable.
     pub on_loss: OnLoss,
     authorities: Option<Vec<u8>>,
+    /// The certificate of this process and its private key.
+    client_certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl ShareSettings {
@@ -93,9 +96,21 @@ impl ShareSettings {
     /// `url` is that of a Redis or Valkey server: `redis://[[user]:password@]host[:port][/database]`, or
     /// `rediss://` for TLS with the certificate authorities of the system. It may contain a password, which
     /// is shown nowhere.
+    ///
+    /// For a server behind Redis Sentinel, it names the sentinels and the primary:
+    /// `redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/primary[/database]`, or `rediss+sentinel://`
+    /// for TLS to both. The credentials are those for the primary; the parameters `sentinel_username` and
+    /// `sentinel_password` are those for the sentinels, such as `?sentinel_password=secret`. The port of a sentinel
+    /// is 26379 by default.
     #[must_use]
     pub fn new(url: &str, name: &str) -> Self {
-        Self { url: url.to_string(), name: name.to_string(), on_loss: OnLoss::default(), authorities: None }
+        Self {
+            url: url.to_string(),
+            name: name.to_string(),
+            on_loss: OnLoss::default(),
+            authorities: None,
+            client_certificate: None,
+        }
     }
 
     /// Returns the settings with this URL.
@@ -111,17 +126,25 @@ impl ShareSettings {
     }
 
     /// Returns the settings with these certificate authorities, in PEM, instead of those of the system. The
-    /// URL must be one with `rediss://`.
+    /// URL must be one with TLS.
     #[must_use]
     pub fn with_authorities(self, pem: &[u8]) -> Self {
         Self { authorities: Some(pem.to_vec()), ..self }
     }
+
+    /// Returns the settings with the certificate of this process and its private key, both in PEM, for a server that
+    /// requires one of its clients. Further certificates in `pem` are those of the authorities between it and one
+    /// that the server knows. The URL must be one with TLS. The key is shown nowhere.
+    #[must_use]
+    pub fn with_client_certificate(self, pem: &[u8], key_pem: &[u8]) -> Self {
+        Self { client_certificate: Some((pem.to_vec(), key_pem.to_vec())), ..self }
+    }
 }
 
-/// Leaves out the URL, which may contain a password.
+/// Leaves out the URL, which may contain a password, and the private key.
 impl fmt::Debug for ShareSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url: _, name, on_loss, authorities: _ } = self;
+        let Self { url: _, name, on_loss, authorities: _, client_certificate: _ } = self;
         f.debug_struct("ShareSettings").field("name", name).field("on_loss", on_loss).finish_non_exhaustive()
     }
 }
@@ -133,7 +156,8 @@ pub enum ShareError {
     /// The URL cannot be parsed.
     #[error(
         "the address of the store is not valid: expected `redis://host:port`, `redis://user:password@host:port/database`, \
-         or the same with `rediss://` for TLS"
+         or `redis+sentinel://host:port,host:port/primary` with the sentinels of a primary; for TLS, `rediss` in place of \
+         `redis`"
     )]
     Url,
     /// There is no URL.
@@ -145,10 +169,10 @@ pub enum ShareError {
     /// The gate shares its limits already.
     #[error("the gate shares its limits already, and can do so once")]
     AlreadyShared,
-    /// There are certificate authorities for an address without TLS.
+    /// There are certificates for an address without TLS.
     #[error(
-        "certificate authorities are given for {address}, which has no TLS: expected an address with `rediss://`, or no \
-         `ca_file` in [share]"
+        "certificates are given for {address}, which has no TLS: expected an address with `rediss://` or \
+         `rediss+sentinel://`, or neither `ca_file` nor `client_cert_file` in [share]"
     )]
     NoTls {
         /// The address without credentials.
@@ -157,6 +181,9 @@ pub enum ShareError {
     /// The certificate authorities cannot be read.
     #[error("the certificate authorities cannot be read: expected certificates in PEM")]
     Authorities,
+    /// The certificate of the process or its key cannot be read.
+    #[error("the client certificate cannot be read: expected a certificate and its private key, both in PEM")]
+    ClientCertificate,
     /// The server cannot be reached, or rejects commands.
     #[error("cannot share limits over {address}: {why}")]
     Unreachable {

@@ -26,14 +26,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, RedisResult, TlsCertificates, cmd};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, cmd};
 use serde::Serialize;
 use tidegate_core::share::{Decide, Decided, Decision, Lead, MemberReport, Reports, TakeLead, Term};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::server::Server;
 use super::store::{Store, StoreError};
 use super::{ShareError, ShareSettings, describe_processes};
 
@@ -73,13 +72,15 @@ const UNKNOWN_AUTHORITY: &str =
     "no known authority has signed its certificate; `ca_file` in [share] names a private one";
 
 /// What an error at the start means, by a part of its text in lower case.
-const MEANINGS: [(&str, &str); 15] = [
+const MEANINGS: [(&str, &str); 18] = [
     // The key belongs to another node, or to none.
     ("moved:", CLUSTER),
     ("clusterdown", CLUSTER),
     ("readonly", "it is a replica that cannot be written to"),
     ("authenticationfailed", "it rejects the user or the password in the address; check both"),
     ("noauth", "it requires a password; expected an address such as `redis://user:password@host:port`"),
+    ("does not point to a sentinel", "an address is not that of a sentinel, whose port is 26379 if none is given"),
+    ("unknown command", "it is no server with scripts; the address of sentinels begins with `redis+sentinel://`"),
     ("noperm", NO_PERMISSION),
     ("the user executing the script can't run", NO_PERMISSION),
     ("err syntax error", "it does not know all commands that are needed; expected version 6.2 or later"),
@@ -91,7 +92,11 @@ const MEANINGS: [(&str, &str); 15] = [
     ("did not answer", "it does not answer; check the host and the port, which must be one for TLS with `rediss://`"),
     ("reset by peer", ENDED),
     ("broken pipe", ENDED),
-    ("certificaterequired", "it requires a certificate of its clients; expected `tls-auth-clients no` at the server"),
+    (
+        "certificaterequired",
+        "it requires a certificate of its clients: `client_cert_file` and `client_key_file` in [share]",
+    ),
+    ("unknownca", "it does not know the authority that has signed the certificate in `client_cert_file` of [share]"),
 ];
 
 /// Returns the error at a start with what it means, if that is known.
@@ -186,18 +191,23 @@ impl fmt::Display for StoredLimit {
     }
 }
 
+impl From<RedisError> for StoreError {
+    fn from(error: RedisError) -> Self {
+        if error.is_timeout() { Self::Timeout(STEP_TIMEOUT) } else { Self::Failed(error.to_string()) }
+    }
+}
+
 /// One connection to a server, for all limits of a process. It is opened again by the next step after a
 /// failure.
 pub(super) struct Connection {
-    client: Client,
     settings: AsyncConnectionConfig,
     /// The address without credentials.
     address: String,
     open: Mutex<OpenConnection>,
 }
 
-#[derive(Default)]
 struct OpenConnection {
+    server: Server,
     connection: Option<MultiplexedConnection>,
     /// How many connections were opened.
     opened: u64,
@@ -206,35 +216,13 @@ struct OpenConnection {
 impl Connection {
     /// Connects to the server, and checks that it runs scripts and can be written to.
     pub(super) async fn open(settings: &ShareSettings) -> Result<Self, ShareError> {
-        let ShareSettings { url, name, authorities, .. } = settings;
-        // The error of the library is not shown: it may contain a part of the URL.
-        let mut client = Client::open(url.as_str()).map_err(|_| ShareError::Url)?;
-        let info = client.get_connection_info().clone();
-        let scheme = match info.addr() {
-            ConnectionAddr::Tcp(..) => "redis://",
-            ConnectionAddr::TcpTls { .. } => {
-                // An error means that the process already has a TLS provider, which is fine.
-                let _ = rustls::crypto::ring::default_provider().install_default();
-                "rediss://"
-            }
-            _ => "unix://",
-        };
-        let address = format!("{scheme}{}/{}", info.addr(), info.redis_settings().db());
-        if let Some(pem) = authorities {
-            if scheme != "rediss://" {
-                return Err(ShareError::NoTls { address });
-            }
-            // The library takes a file without a certificate for no authority.
-            if CertificateDer::pem_slice_iter(pem).next().is_none() {
-                return Err(ShareError::Authorities);
-            }
-            let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
-            client = Client::build_with_tls(info, certificates).map_err(|_| ShareError::Authorities)?;
-        }
+        let (server, address) = Server::new(settings)?;
+        let name = &settings.name;
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(STEP_TIMEOUT))
             .set_response_timeout(Some(STEP_TIMEOUT));
-        let connection = Self { client, settings, address, open: Mutex::default() };
+        let open = Mutex::new(OpenConnection { server, connection: None, opened: 0 });
+        let connection = Self { settings, address, open };
         match connection.check(name).await {
             Ok(()) => Ok(connection),
             Err(why) => Err(ShareError::Unreachable { address: connection.address, why: why.to_string() }),
@@ -302,12 +290,12 @@ impl Connection {
         let mut used = 0;
         let end = timeout(STEP_TIMEOUT, async {
             let mut connection = self.connection(&mut used).await?;
-            step.query_async(&mut connection).await
+            Ok(step.query_async(&mut connection).await?)
         });
         let error = match end.await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) if !error.is_timeout() => StoreError::Failed(error.to_string()),
-            Ok(Err(_)) | Err(_) => StoreError::Timeout(STEP_TIMEOUT),
+            Ok(Err(error)) => error,
+            Err(_) => StoreError::Timeout(STEP_TIMEOUT),
         };
         // If another step holds the lock, it opens a new connection, or the next error drops this one.
         if let Ok(mut open) = self.open.try_lock()
@@ -319,18 +307,18 @@ impl Connection {
     }
 
     /// Returns the open connection, and opens one if there is none. Stores its number in `used`.
-    async fn connection(&self, used: &mut u64) -> RedisResult<MultiplexedConnection> {
+    async fn connection(&self, used: &mut u64) -> Result<MultiplexedConnection, StoreError> {
         let mut open = self.open.lock().await;
-        if open.connection.is_none() {
-            let new = self.client.get_multiplexed_async_connection_with_config(&self.settings).await?;
-            open.connection = Some(new);
+        let connection = if let Some(connection) = &open.connection {
+            connection.clone()
+        } else {
+            let new = open.server.connect(&self.settings).await?;
+            open.connection = Some(new.clone());
             open.opened += 1;
-        }
+            new
+        };
         *used = open.opened;
-        match &open.connection {
-            Some(connection) => Ok(connection.clone()),
-            None => Err((redis::ErrorKind::Client, "no connection").into()),
-        }
+        Ok(connection)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::document::Document;
 use super::source::{FileError, SourceText};
-use super::transport::read_certificates;
+use super::transport::{read_certificates, read_private_key};
 use super::value::{Checked, Text, WithSpan};
 use crate::app::provider::key::is_variable_name;
 use crate::share::{OnLoss, ShareSettings, check_name};
@@ -21,13 +21,17 @@ const DEFAULT_NAME: &str = "default";
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawShare {
-    /// The environment variable with the address of the Redis or Valkey server: `redis://` or `rediss://`.
-    /// Default: the address in `--share`
+    /// The environment variable with the address of the Redis or Valkey server: `redis://` or `rediss://`, or that of
+    /// its sentinels: `redis+sentinel://` or `rediss+sentinel://`. Default: the address in `--share`
     url_env: Option<WithSpan<Text>>,
     /// The name that all processes use that share limits: letters, digits, `-`, `_` and `.`
     name: WithSpan<Text>,
-    /// A PEM file with the certificate authorities to trust for a `rediss://` address. Default: those of the system
+    /// A PEM file with the certificate authorities to trust for an address with TLS. Default: those of the system
     ca_file: Option<WithSpan<Text>>,
+    /// A PEM file with the certificate of this process, for a server that requires one of its clients
+    client_cert_file: Option<WithSpan<Text>>,
+    /// A PEM file with the private key of `client_cert_file`
+    client_key_file: Option<WithSpan<Text>>,
     /// What happens when the other processes are lost for longer than five seconds. Default: share
     on_loss: Option<OnLossName>,
 }
@@ -45,18 +49,16 @@ enum OnLossName {
 }
 
 /// The checked table. The address is read from the environment when it is needed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ShareTable {
     /// The variable with the address, and its place in the file.
     url_env: Option<(String, Range<usize>)>,
-    name: String,
-    on_loss: OnLoss,
-    /// The text of `ca_file`.
-    authorities: Option<Vec<u8>>,
+    /// The settings without an address.
+    settings: ShareSettings,
 }
 
 impl RawShare {
-    /// Checks the table. `ca_file` is relative to `directory`.
+    /// Checks the table. Its files are relative to `directory`.
     pub(crate) fn check(self, file: &Document<'_>, directory: &Path) -> Result<ShareTable, FileError> {
         let Checked(name) = self.name.get();
         if check_name(name).is_err() {
@@ -69,10 +71,25 @@ impl RawShare {
             Some(OnLossName::Stop) => OnLoss::Stop,
             Some(OnLossName::Alone) => OnLoss::Alone,
         };
-        let authorities = self.ca_file.map(|name| read_certificates(file, &name, directory)).transpose()?;
-        let (name, authorities) = (name.clone(), authorities.map(|(pem, _)| pem));
+        let mut settings = ShareSettings::new("", name).with_on_loss(on_loss);
+        if let Some(name) = self.ca_file {
+            settings = settings.with_authorities(&read_certificates(file, &name, directory)?.0);
+        }
+        let alone = |name: &WithSpan<Text>, key: &str, missing: &str| {
+            let error = file.error(name.span(), format!("`{key}` is given without `{missing}`"));
+            Err(error.expected(format!("`{missing}` beside it, or neither of them")))
+        };
+        settings = match (self.client_cert_file, self.client_key_file) {
+            (Some(name), Some(key)) => {
+                let certificates = read_certificates(file, &name, directory)?.0;
+                settings.with_client_certificate(&certificates, &read_private_key(file, &key, directory)?)
+            }
+            (Some(name), None) => return alone(&name, "client_cert_file", "client_key_file"),
+            (None, Some(key)) => return alone(&key, "client_key_file", "client_cert_file"),
+            (None, None) => settings,
+        };
         let url_env = self.url_env.map(|variable| (variable.get().0.clone(), variable.span()));
-        Ok(ShareTable { url_env, name, on_loss, authorities })
+        Ok(ShareTable { url_env, settings })
     }
 }
 
@@ -106,11 +123,7 @@ impl ShareTable {
 
     /// Returns the settings with this address.
     pub(crate) fn settings_at(&self, url: &str) -> ShareSettings {
-        let settings = ShareSettings::new(url, &self.name).with_on_loss(self.on_loss);
-        match &self.authorities {
-            Some(pem) => settings.with_authorities(pem),
-            None => settings,
-        }
+        self.settings.clone().with_url(url)
     }
 }
 

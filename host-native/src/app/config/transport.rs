@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use reqwest::{Certificate, Url};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use super::document::Document;
 use super::source::FileError;
@@ -51,11 +53,34 @@ pub(crate) fn read_certificates(
     name: &WithSpan<Text>,
     directory: &Path,
 ) -> Result<(Vec<u8>, Vec<Certificate>), FileError> {
-    let invalid = |message: String| file.error(name.span(), message).expected("a file of certificates in PEM");
+    read_pem(file, name, directory, "certificate", "a file of certificates in PEM", |text| {
+        Certificate::from_pem_bundle(text).ok().filter(|certificates| !certificates.is_empty())
+    })
+}
+
+/// Reads the PEM file `name`, which is relative to `directory`. Returns its text, which has a private key.
+pub(crate) fn read_private_key(
+    file: &Document<'_>,
+    name: &WithSpan<Text>,
+    directory: &Path,
+) -> Result<Vec<u8>, FileError> {
+    let expected = "a file with a private key in PEM, without a passphrase";
+    let parse = |text: &[u8]| PrivateKeyDer::from_pem_slice(text).ok();
+    Ok(read_pem(file, name, directory, "private key", expected, parse)?.0)
+}
+
+/// Reads the PEM file `name`. Returns its text, and what `parse` finds in it, which is called `what`.
+fn read_pem<T>(
+    file: &Document<'_>,
+    name: &WithSpan<Text>,
+    directory: &Path,
+    what: &str,
+    expected: &str,
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<(Vec<u8>, T), FileError> {
+    let invalid = |message: String| file.error(name.span(), message).expected(expected);
     let path = directory.join(&name.get().0);
     let text = std::fs::read(&path).map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))?;
-    match Certificate::from_pem_bundle(&text) {
-        Ok(certificates) if !certificates.is_empty() => Ok((text, certificates)),
-        _ => Err(invalid(format!("{} holds no certificate", path.display()))),
-    }
+    let parsed = parse(&text).ok_or_else(|| invalid(format!("{} holds no {what}", path.display())))?;
+    Ok((text, parsed))
 }
