@@ -190,7 +190,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
     /// Share the limits of the models with the other runs and proxies that use this Redis server, redis:// or
-    /// rediss:// [default: as in the file]
+    /// rediss://, or redis+sentinel:// with the addresses of sentinels [default: as in the file]
     #[arg(long, value_name = "URL", conflicts_with_all = ["record", "dry_run"])]
     pub share: Option<StoreUrl>,
     /// Fill the output directory together with the other processes that run the same command, on one machine or on

@@ -64,6 +64,10 @@ const CLUSTER: &str = "it is a node of a Redis Cluster, expected a single primar
 /// What the server expects if it ends the connection before it answers.
 const ENDED: &str = "it ends the connection; if it expects TLS, the address begins with `rediss://`";
 
+/// What the address lacks for a server or a sentinel with a password.
+const NO_PASSWORD: &str = "it requires a password; expected an address such as `redis://user:password@host:port`, and for \
+                           sentinels `?sentinel_password=` at its end";
+
 /// What the user lacks that is in the address.
 const NO_PERMISSION: &str = "the user in the address may not do this; give it the permissions in docs/sharing.md";
 
@@ -71,14 +75,18 @@ const NO_PERMISSION: &str = "the user in the address may not do this; give it th
 const UNKNOWN_AUTHORITY: &str =
     "no known authority has signed its certificate; `ca_file` in [share] names a private one";
 
+/// What the server lacks to trust the client.
+const UNKNOWN_CLIENT: &str =
+    "it does not know the authority that has signed the certificate in `client_cert_file` of [share]";
+
 /// What an error at the start means, by a part of its text in lower case.
-const MEANINGS: [(&str, &str); 18] = [
+const MEANINGS: [(&str, &str); 20] = [
     // The key belongs to another node, or to none.
     ("moved:", CLUSTER),
     ("clusterdown", CLUSTER),
     ("readonly", "it is a replica that cannot be written to"),
     ("authenticationfailed", "it rejects the user or the password in the address; check both"),
-    ("noauth", "it requires a password; expected an address such as `redis://user:password@host:port`"),
+    ("noauth", NO_PASSWORD),
     ("does not point to a sentinel", "an address is not that of a sentinel, whose port is 26379 if none is given"),
     ("unknown command", "it is no server with scripts; the address of sentinels begins with `redis+sentinel://`"),
     ("noperm", NO_PERMISSION),
@@ -94,9 +102,12 @@ const MEANINGS: [(&str, &str); 18] = [
     ("broken pipe", ENDED),
     (
         "certificaterequired",
-        "it requires a certificate of its clients: `client_cert_file` and `client_key_file` in [share]",
+        "it requires a certificate of its clients; expected `client_cert_file` and `client_key_file` in [share]",
     ),
-    ("unknownca", "it does not know the authority that has signed the certificate in `client_cert_file` of [share]"),
+    ("keymismatch", "`client_key_file` in [share] is not the key of `client_cert_file`"),
+    ("unknownca", UNKNOWN_CLIENT),
+    // The authority has the name of one that it knows, and another key.
+    ("decrypterror", UNKNOWN_CLIENT),
 ];
 
 /// Returns the error at a start with what it means, if that is known.

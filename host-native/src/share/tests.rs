@@ -245,7 +245,11 @@ async fn settings_that_cannot_work_are_errors_without_the_password() {
         error
     };
     assert!(connect("", "prod").await.contains("the address of the store is missing"));
-    for url in ["secret", "http://host:1/secret", "redis://:secret@host:port"] {
+    let without_name = "redis+sentinel://:secret@host:1,host:2";
+    let unknown_parameter = "redis+sentinel://host:1/main?password=secret";
+    let unknown_part = "redis+sentinel://host:1/main/0/secret";
+    let sentinels = [without_name, unknown_parameter, unknown_part, "redis+sentinel://:secret@/main"];
+    for url in ["secret", "http://host:1/secret", "redis://:secret@host:port"].into_iter().chain(sentinels) {
         let error = connect(url, "prod").await;
         assert!(error.contains("redis://host:port"), "{error}");
     }
@@ -254,6 +258,15 @@ async fn settings_that_cannot_work_are_errors_without_the_password() {
     }
     let unreachable = connect("redis://user:secret@127.0.0.1:1/3", "prod").await;
     assert!(unreachable.starts_with("cannot share limits over redis://127.0.0.1:1/3: "), "{unreachable}");
+    let two = "rediss+sentinel://user:secret@[::1]:1,127.0.0.1:2/main/3?sentinel_username=u&sentinel_password=secret";
+    let unreachable = connect(two, "prod").await;
+    let start = "cannot share limits over rediss+sentinel://::1:1,127.0.0.1:2/main/3: the sentinels name no primary";
+    assert!(unreachable.starts_with(start), "{unreachable}");
+    let default_port = connect("redis+sentinel://[::1]/main", "prod").await;
+    assert!(default_port.contains("redis+sentinel://::1:26379/main/0: "), "{default_port}");
+    let certificate = ShareSettings::new("rediss://127.0.0.1:1", "prod").with_client_certificate(b"", b"secret");
+    assert!(!format!("{certificate:?}").contains(&format!("{:?}", b"secret")));
+    assert_eq!(Share::connect(&certificate).await.unwrap_err(), ShareError::ClientCertificate);
     let with_authorities = async |url: &str, pem: &str| {
         let settings = ShareSettings::new(url, "prod").with_authorities(pem.as_bytes());
         Share::connect(&settings).await.unwrap_err()

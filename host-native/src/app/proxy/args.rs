@@ -19,8 +19,8 @@ pub struct ProxyArgs {
     /// The address to listen on [default: as in the file, or 127.0.0.1:4180]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Share the limits with the other proxies and runs that use this Redis server, redis:// or rediss:// [default:
-    /// as in the file]
+    /// Share the limits with the other proxies and runs that use this Redis server, redis:// or rediss://, or
+    /// redis+sentinel:// with the addresses of sentinels [default: as in the file]
     #[arg(long, value_name = "URL")]
     pub share: Option<StoreUrl>,
     /// Read the file and the keys that it names, print a summary, and exit

@@ -20,21 +20,30 @@ use crate::support::redis_server::RedisServer;
 /// The model of the calls, each of which takes 40 ms.
 const MODEL: &str = "slow-40";
 /// The key of its state at the server.
-const STATE: &str = "tg1:{test:p/slow-40/chat}:state";
+pub(super) const STATE: &str = "tg1:{test:p/slow-40/chat}:state";
 /// Well below the five seconds of a lease.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Two proxies, each with a link to the server.
-struct World {
-    server: RedisServer,
-    links: [Link; 2],
-    proxies: [ProxyProcess; 2],
-    seen: Arc<Seen>,
+/// Two proxies that share a limit over a server.
+pub(super) struct World {
+    pub(super) server: RedisServer,
+    /// Those of the two proxies to the server. Empty if they need none.
+    links: Vec<Link>,
+    pub(super) proxies: [ProxyProcess; 2],
+    pub(super) seen: Arc<Seen>,
 }
 
 impl World {
-    /// Starts two proxies. `keys` are those of `[share]` and of the provider.
+    /// Starts two proxies, each with a link to the server. `on_loss` and `limit` are keys of `[share]` and of the
+    /// provider.
     async fn start(server: RedisServer, on_loss: &str, limit: &str) -> Self {
+        let links = vec![Link::open(server.port()).await, Link::open(server.port()).await];
+        let urls = [server.url_at(links[0].port()), server.url_at(links[1].port())];
+        Self { links, ..Self::start_at(server, &urls, on_loss, limit) }
+    }
+
+    /// Starts two proxies that find the server at these URLs.
+    pub(super) fn start_at(server: RedisServer, urls: &[String; 2], on_loss: &str, limit: &str) -> Self {
         let (base_url, seen) = provider();
         let mut scratch = Scratch::new(1);
         scratch.write(
@@ -44,17 +53,16 @@ impl World {
                  [[providers]]\nname = \"p\"\nbase_url = \"{base_url}\"\nmax_parallel = {LIMIT}\nlimit = \"{limit}\"\n"
             ),
         );
-        let links = [Link::open(server.port()).await, Link::open(server.port()).await];
-        let mut start = |link: &Link| {
-            scratch.env("SHARE_URL", &server.url_at(link.port()));
+        let mut start = |url: &str| {
+            scratch.env("SHARE_URL", url);
             tokio::task::block_in_place(|| ProxyProcess::start(&scratch))
         };
-        let proxies = [start(&links[0]), start(&links[1])];
-        Self { server, links, proxies, seen }
+        let proxies = [start(&urls[0]), start(&urls[1])];
+        Self { server, links: Vec::new(), proxies, seen }
     }
 
     /// Waits until both proxies have a share of one limit, and know of no error.
-    async fn until_shared(&self) {
+    pub(super) async fn until_shared(&self) {
         for proxy in &self.proxies {
             let is_shared = |share: &Value| {
                 let has_lease = share["is_recent"] == true && share["is_degraded"] == false;
@@ -92,12 +100,12 @@ impl World {
     }
 
     /// Checks that the limit was kept and is used.
-    fn check_peak(&self) {
+    pub(super) fn check_peak(&self) {
         assert_eq!(self.take_peak(), LIMIT);
     }
 
     /// Returns a JSON value that the leader has written to the server, or null.
-    fn value(&self, state: &str, field: &str) -> Value {
+    pub(super) fn value(&self, state: &str, field: &str) -> Value {
         let answer = self.server.send(&format!("HGET {state} {field}")).unwrap();
         let json = answer.find('{').zip(answer.rfind('}')).map_or("null", |(from, to)| &answer[from..=to]);
         serde_json::from_str(json).unwrap()
@@ -105,7 +113,7 @@ impl World {
 }
 
 /// Requests to both proxies: as many as the limit wait at each at any time.
-struct Load {
+pub(super) struct Load {
     /// How many requests each proxy has answered.
     answered: [Arc<AtomicU32>; 2],
     stops: Arc<AtomicBool>,
@@ -114,7 +122,7 @@ struct Load {
 
 impl Load {
     /// Starts the requests, and waits until the limit is shared and used.
-    async fn start(world: &World) -> Self {
+    pub(super) async fn start(world: &World) -> Self {
         let mut load = Self { answered: <[_; 2]>::default(), stops: Arc::default(), tasks: JoinSet::new() };
         for (proxy, answered) in world.proxies.iter().zip(&load.answered) {
             let url = format!("{}/v1/chat/completions", proxy.address);
@@ -137,7 +145,7 @@ impl Load {
     }
 
     /// Waits until these proxies have answered twice as many requests as can wait at one.
-    async fn until_answered(&self, proxies: &[usize]) {
+    pub(super) async fn until_answered(&self, proxies: &[usize]) {
         for proxy in proxies {
             let answered = || self.answered[*proxy].load(Ordering::SeqCst);
             let enough = answered() + 2 * LIMIT;
@@ -146,7 +154,7 @@ impl Load {
     }
 
     /// Ends the requests. Each was answered with 200.
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         self.stops.store(true, Ordering::SeqCst);
         self.tasks.join_all().await;
     }

@@ -1,6 +1,7 @@
 //! Tests of limits that several proxies and runs share over a real Redis server, under real faults.
 
 mod faults;
+mod sentinels;
 mod servers;
 
 use std::io::{BufRead as _, BufReader};

@@ -1,6 +1,8 @@
 //! Tests of the servers over which limits are shared: TLS, passwords, permissions, and servers that are no single
 //! primary.
 
+use std::sync::Arc;
+
 use super::{LIMIT, ProxyProcess};
 use crate::support::Scratch;
 use crate::support::authority::Authority;
@@ -9,7 +11,7 @@ use crate::support::provider::provider;
 use crate::support::redis_server::{RedisServer, free_port};
 
 /// Returns a directory with a proxy file whose `[share]` has these keys more.
-fn scratch_with(base_url: &str, keys: &str) -> Scratch {
+pub(super) fn scratch_with(base_url: &str, keys: &str) -> Scratch {
     let scratch = Scratch::new(1);
     write_proxy(&scratch, base_url, keys);
     scratch
@@ -26,7 +28,7 @@ pub(super) fn write_proxy(scratch: &Scratch, base_url: &str, keys: &str) {
 }
 
 /// Checks that a proxy does not start with this address, for this reason, and does not show the password.
-fn check_rejected(scratch: &mut Scratch, url: &str, reason: &str) {
+pub(super) fn check_rejected(scratch: &mut Scratch, url: &str, reason: &str) {
     scratch.env("SHARE_URL", url);
     for arguments in [&["proxy", "proxy.toml"][..], &["proxy", "proxy.toml", "--check"]] {
         let ended = scratch.run(arguments);
@@ -35,19 +37,25 @@ fn check_rejected(scratch: &mut Scratch, url: &str, reason: &str) {
     }
 }
 
-/// A server with TLS beside its plain port, and with a password.
-struct TlsServer {
+/// A server with TLS beside its plain port.
+pub(super) struct TlsServer {
     plain: RedisServer,
-    port: u16,
-    authority: Authority,
+    pub(super) port: u16,
+    authority: Arc<Authority>,
     _files: tempfile::TempDir,
 }
 
 impl TlsServer {
-    /// Starts a server with a certificate for `localhost`.
+    /// Starts a server with a certificate for `localhost`, and with a password.
     fn start(keys: &[&str]) -> Self {
-        let (authority, files, port) = (Authority::new(), tempfile::tempdir().unwrap(), free_port());
-        let (certificate, key) = authority.certify("localhost");
+        let keys: Vec<_> = ["--requirepass", "pass-word"].iter().chain(keys).copied().collect();
+        Self::start_for("localhost", Arc::new(Authority::new()), &keys)
+    }
+
+    /// Starts a server with these keys, and a certificate for `host` by `authority`, whose clients it trusts.
+    pub(super) fn start_for(host: &str, authority: Arc<Authority>, keys: &[&str]) -> Self {
+        let (files, port) = (tempfile::tempdir().unwrap(), free_port());
+        let (certificate, key) = authority.certify(host);
         let write = |name: &str, text: String| {
             let path = files.path().join(name);
             std::fs::write(&path, text).unwrap();
@@ -57,15 +65,27 @@ impl TlsServer {
         let certificate = write("certificate.pem", certificate.pem());
         let key = write("key.pem", key.serialize_pem());
         let ca = write("authority.pem", authority.pem());
-        let mut arguments = vec!["--requirepass", "pass-word", "--tls-port", &port_text];
-        arguments.extend(["--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &ca]);
-        arguments.extend(keys);
+        let mut arguments = keys.to_vec();
+        arguments.extend(["--tls-port", &port_text, "--tls-cert-file", &certificate, "--tls-key-file", &key]);
+        arguments.extend(["--tls-ca-cert-file", &ca]);
         Self { plain: RedisServer::start_with(&arguments), port, authority, _files: files }
     }
 
     fn url(&self) -> String {
         format!("rediss://:pass-word@localhost:{}", self.port)
     }
+}
+
+/// The keys of `[share]` with the files of [`write_certificates`].
+pub(super) const CERTIFICATES: &str =
+    "ca_file = \"authority.pem\"\nclient_cert_file = \"client.pem\"\nclient_key_file = \"key.pem\"";
+
+/// Writes the authority, and a certificate by it for a client.
+pub(super) fn write_certificates(scratch: &Scratch, authority: &Authority) {
+    let (certificate, key) = authority.certify("client");
+    scratch.write("authority.pem", &authority.pem());
+    scratch.write("client.pem", &certificate.pem());
+    scratch.write("key.pem", &key.serialize_pem());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,12 +142,45 @@ fn a_server_whose_certificate_does_not_fit_the_settings_is_an_error_that_says_wh
     check_rejected(&mut scratch, &without_tls, "if it expects TLS, the address begins with `rediss://`");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_requires_certificates_of_its_clients_gets_that_of_the_settings() {
+    let server = TlsServer::start(&["--tls-auth-clients", "yes"]);
+    let (base_url, seen) = provider();
+    let mut scratch = scratch_with(&base_url, CERTIFICATES);
+    write_certificates(&scratch, &server.authority);
+    scratch.env("SHARE_URL", &server.url());
+    let proxy = ProxyProcess::start(&scratch);
+    let mut answers = tokio::task::JoinSet::new();
+    proxy.send(1, &mut answers);
+    until(async || seen.in_flight(), |calls| *calls == 1).await;
+    proxy.until_members(1).await;
+    seen.go.add_permits(1);
+    assert_eq!(answers.join_all().await, [200]);
+}
+
 #[test]
-fn a_server_that_requires_certificates_of_its_clients_is_an_error_that_says_what_to_do() {
-    let server = TlsServer::start(&[]);
-    let mut scratch = scratch_with("http://127.0.0.1:1/v1", "ca_file = \"authority.pem\"");
-    scratch.write("authority.pem", &server.authority.pem());
-    check_rejected(&mut scratch, &server.url(), "expected `tls-auth-clients no` at the server");
+fn a_client_certificate_that_is_missing_or_does_not_fit_is_an_error_that_says_what_to_do() {
+    let server = TlsServer::start(&["--tls-auth-clients", "yes"]);
+    let at = "http://127.0.0.1:1/v1";
+    let mut scratch = scratch_with(at, "ca_file = \"authority.pem\"");
+    write_certificates(&scratch, &server.authority);
+    let required =
+        "it requires a certificate of its clients; expected `client_cert_file` and `client_key_file` in [share]";
+    check_rejected(&mut scratch, &server.url(), required);
+    write_proxy(&scratch, at, "client_cert_file = \"client.pem\"");
+    check_rejected(&mut scratch, &server.url(), "`client_cert_file` is given without `client_key_file`");
+    write_proxy(&scratch, at, "client_key_file = \"key.pem\"");
+    check_rejected(&mut scratch, &server.url(), "`client_key_file` is given without `client_cert_file`");
+    write_proxy(&scratch, at, CERTIFICATES);
+    let plain = server.plain.url();
+    check_rejected(&mut scratch, &plain, "which has no TLS: expected an address with `rediss://`");
+    let other = Authority::new().certify("client");
+    scratch.write("key.pem", &other.1.serialize_pem());
+    check_rejected(&mut scratch, &server.url(), "`client_key_file` in [share] is not the key of `client_cert_file`");
+    scratch.write("client.pem", &other.0.pem());
+    check_rejected(&mut scratch, &server.url(), "it does not know the authority that has signed the certificate");
+    scratch.write("key.pem", &other.0.pem());
+    check_rejected(&mut scratch, &server.url(), "key.pem holds no private key");
 }
 
 #[test]

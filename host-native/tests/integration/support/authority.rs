@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -27,7 +27,10 @@ impl Authority {
     /// Returns a certificate for `host`, and its key.
     pub(crate) fn certify(&self, host: &str) -> (Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
-        (CertificateParams::new([host.to_string()]).unwrap().signed_by(&key, &self.0).unwrap(), key)
+        let mut params = CertificateParams::new([host.to_string()]).unwrap();
+        // With the default name, which is that of the authority, OpenSSL takes it for one that signs itself.
+        params.distinguished_name.push(DnType::CommonName, host);
+        (params.signed_by(&key, &self.0).unwrap(), key)
     }
 
     /// Starts a server with a certificate for `host` that gives each connection one response with the JSON

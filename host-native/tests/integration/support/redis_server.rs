@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "the unit tests of the host use their own part")]
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use super::patience::wait_until;
@@ -71,6 +71,8 @@ impl RedisServer {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         let login = self.password().map_or_else(String::new, |password| format!("AUTH {password}\r\n"));
         write!(stream, "{login}{command}\r\nQUIT\r\n").ok()?;
+        // A sentinel knows no QUIT.
+        stream.shutdown(Shutdown::Write).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)

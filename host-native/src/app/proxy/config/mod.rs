@@ -39,6 +39,8 @@
 //! url_env = "TIDEGATE_SHARE_URL"  # the variable with the address of a Redis or Valkey server
 //! name = "acme-prod"              # the same in all processes that share
 //! # ca_file = "authority.pem"     # certificate authorities to trust; default: those of the system
+//! # client_cert_file = "c.pem"    # the certificate of the process, if the server requires one
+//! # client_key_file = "key.pem"   # its private key
 //! on_loss = "share"               # when the others are lost: share, stop or alone
 //!
 //! [tenants]
