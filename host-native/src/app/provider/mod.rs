@@ -19,6 +19,7 @@ mod messages;
 pub mod probe;
 mod rate_feedback;
 mod reasoning;
+pub(crate) mod redact;
 mod responses;
 pub mod tool_calls;
 

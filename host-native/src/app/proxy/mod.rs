@@ -42,7 +42,6 @@ mod parsed_request;
 mod program;
 mod rate;
 mod recorder;
-mod redact;
 mod server;
 mod tenant;
 mod upstream;
@@ -64,6 +63,7 @@ use tidegate_core::request::{HealthConfig, RequestConfig};
 use tokio::sync::watch as signal;
 use tokio::time::Instant;
 
+use crate::app::provider::redact::{RedactedBody, Redactor};
 use crate::gate::{GateError, RequestGate, random_seed};
 use crate::http::PermitBody;
 use crate::share::{Share, ShareError};
@@ -77,7 +77,6 @@ use metrics::Metrics;
 use models::ModelListCache;
 use rate::RateEstimator;
 use recorder::AttemptRecorder;
-use redact::{RedactedBody, Redactor};
 use tenant::Tenants;
 use upstream::Upstream;
 

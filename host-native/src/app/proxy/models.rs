@@ -19,10 +19,10 @@ use tokio::time::Instant;
 use super::error::{ProxyError, json_response};
 use super::parsed_request::domain;
 use super::recorder::AttemptRecorder;
-use super::redact::RedactedBody;
 use super::tenant::{Level, Tenant};
 use super::upstream::{NO_MODEL, Upstream};
 use super::{ReplyBody, Shared, headers};
+use crate::app::provider::redact::RedactedBody;
 use crate::http::{InFlightCall, PermitBody, read_head, transport_error_outcome};
 
 /// The time limit for admission, and for the response. A provider that exceeds it is omitted.

@@ -13,8 +13,8 @@ use super::super::ReplyBody;
 use super::super::error::ProxyError;
 use super::super::headers::{self, Credentials};
 use super::super::recorder::AttemptRecorder;
-use super::super::redact::{RedactedBody, Redactor};
 use super::super::upstream::Upstream;
+use crate::app::provider::redact::{RedactedBody, Redactor};
 use crate::http::{InFlightCall, PermitBody, transport_error_outcome};
 
 /// The longest error body, in bytes, that is read to its end so that the connection can be reused.

@@ -16,10 +16,6 @@ use http_body::{Body, Frame, SizeHint};
 use memchr::memmem::{self, Finder};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pin_project_lite::pin_project;
-use reqwest::Url;
-
-use super::headers;
-use super::upstream::keys_in_query;
 
 /// The minimum length of a key, in bytes. Shorter texts such as `none` and `ollama` are placeholders that
 /// also occur as words in responses.
@@ -29,28 +25,23 @@ const MIN_KEY_BYTES: usize = 8;
 #[derive(Debug, Default)]
 struct Keys(Vec<Finder<'static>>);
 
-/// Redacts the keys of the proxy and of one client.
+/// Redacts keys: those of the program, and those of one client.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Redactor {
-    own: Arc<Keys>,
-    client: Arc<Keys>,
-}
+pub(crate) struct Redactor(Vec<Arc<Keys>>);
 
 impl Redactor {
-    /// Creates a redactor for the keys of the proxy.
-    pub(super) fn new<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Self {
-        Self { own: Arc::new(Keys::new(keys)), client: Arc::default() }
+    /// Creates a redactor for `keys`.
+    pub(crate) fn new<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Self {
+        Self::default().with_keys(keys)
     }
 
-    /// Returns a redactor that also redacts the client credentials in these headers and in this URL.
-    pub(super) fn with_client(&self, headers: &HeaderMap, url: &Url) -> Self {
-        let in_query: Vec<String> = keys_in_query(url).collect();
-        let keys = headers::keys(headers).chain(in_query.iter().map(String::as_bytes));
-        Self { own: Arc::clone(&self.own), client: Arc::new(Keys::new(keys)) }
+    /// Returns a redactor that also redacts `keys`.
+    pub(crate) fn with_keys<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Self {
+        Self(self.0.iter().cloned().chain([Arc::new(Keys::new(keys))]).collect())
     }
 
     fn keys(&self) -> impl Iterator<Item = &Finder<'static>> {
-        self.own.0.iter().chain(&self.client.0)
+        self.0.iter().flat_map(|keys| &keys.0)
     }
 
     fn has_key(&self, text: &[u8]) -> bool {
@@ -58,7 +49,7 @@ impl Redactor {
     }
 
     /// Replaces every key in `text`.
-    pub(super) fn redact(&self, text: &mut [u8]) {
+    pub(crate) fn redact(&self, text: &mut [u8]) {
         for key in self.keys() {
             let len = key.needle().len();
             let mut from = 0;
@@ -70,7 +61,7 @@ impl Redactor {
     }
 
     /// Returns `bytes` with every key replaced.
-    pub(super) fn redacted(&self, bytes: Bytes) -> Bytes {
+    pub(crate) fn redacted(&self, bytes: Bytes) -> Bytes {
         if !self.has_key(&bytes) {
             return bytes;
         }
@@ -80,7 +71,7 @@ impl Redactor {
     }
 
     /// Replaces every key in the values of these headers, and removes headers whose name contains a key.
-    pub(super) fn redact_headers(&self, headers: &mut HeaderMap) {
+    pub(crate) fn redact_headers(&self, headers: &mut HeaderMap) {
         // Header names are in lower case.
         let has_key = |name: &HeaderName| {
             self.keys().any(|key| memmem::find(name.as_ref(), &key.needle().to_ascii_lowercase()).is_some())
@@ -154,7 +145,7 @@ fn lowercase_escapes(text: &str) -> String {
 
 pin_project! {
     /// A body in which keys are replaced by asterisks.
-    pub(super) struct RedactedBody<B> {
+    pub(crate) struct RedactedBody<B> {
         #[pin]
         body: B,
         redactor: Redactor,
@@ -165,7 +156,7 @@ pin_project! {
 }
 
 impl<B> RedactedBody<B> {
-    pub(super) fn new(body: B, redactor: Redactor) -> Self {
+    pub(crate) fn new(body: B, redactor: Redactor) -> Self {
         Self { body, redactor, pending: BytesMut::new(), has_ended: false }
     }
 }
@@ -300,13 +291,11 @@ mod tests {
 
     #[test]
     fn client_keys_are_redacted_in_headers() {
-        let sent =
-            HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer sk-client-1"))]);
         let mut headers = HeaderMap::from_iter([(
             http::header::LOCATION,
             HeaderValue::from_static("/?key=sk-client-1&k=sk-in-query"),
         )]);
-        redactor().with_client(&sent, &"http://h/?key=sk-in-query".parse().unwrap()).redact_headers(&mut headers);
+        redactor().with_keys([&b"sk-client-1"[..], b"sk-in-query"].into_iter()).redact_headers(&mut headers);
         assert_eq!(headers["location"], "/?key=***********&k=***********");
         let key = Redactor::new([&b"sk-Provider-1"[..]].into_iter());
         let mut headers = HeaderMap::from_iter([
