@@ -20,9 +20,9 @@ const PATH: &str = "/v1/chat/completions";
 const SHORT_PATIENCE: &str = "outage_patience = \"500ms\"";
 
 /// Starts a server that gives every call the same answer.
-fn always(status: u16, body: &'static str) -> String {
-    let status = StatusCode::from_u16(status).unwrap();
-    serve(Router::new().route(PATH, post(move || async move { (status, body) }))) + "/v1"
+fn always(status: u16, body: &str) -> String {
+    let (status, body) = (StatusCode::from_u16(status).unwrap(), body.to_string());
+    serve(Router::new().route(PATH, post(move || std::future::ready((status, body.clone()))))) + "/v1"
 }
 
 /// Starts a server that answers the first `good` calls successfully, and all later ones with `bad`.
@@ -202,6 +202,24 @@ fn a_key_that_a_server_repeats_in_an_answer_is_redacted() {
     let ended = scratch.run_pipeline(&remote_pipeline(&server, "api_key_env = \"TIDEGATE_TEST_KEY\"", ""));
     ended.assert(4, &["the request was refused (HTTP 400): cannot use [key] here"]);
     assert!(!ended.all().contains("secret"), "{}", ended.all());
+}
+
+#[test]
+fn a_key_in_a_long_error_is_redacted_where_the_excerpt_ends_and_in_other_spellings() {
+    let mut scratch = Scratch::new(4);
+    scratch.env("TIDEGATE_TEST_KEY", "sk-very/secret");
+    let run = |message: String| {
+        let server = always(400, &json!({ "error": { "message": message } }).to_string());
+        scratch.write("p.toml", &remote_pipeline(&server, "api_key_env = \"TIDEGATE_TEST_KEY\"", ""));
+        let ended = scratch.run(&["run", "p.toml", "--out", "out", "--overwrite"]);
+        assert_eq!(ended.code, 4, "{}", ended.all());
+        ended.all()
+    };
+    for before in [148, 152, 155] {
+        let shown = run(format!("{}{} is unknown", "-".repeat(before), "sk-very/secret"));
+        assert!(shown.contains("--…") && !shown.contains("sk-"), "{shown}");
+    }
+    assert!(run("no account for sk-very%2Fsecret".to_string()).contains("(HTTP 400): no account for [key]"));
 }
 
 #[test]

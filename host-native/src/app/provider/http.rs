@@ -19,6 +19,7 @@ use super::address::is_loopback;
 use super::answer::{self, CallError};
 use super::key::ApiKey;
 use super::rate_feedback;
+use super::redact::Redactor;
 use crate::http::read_head;
 
 /// The maximum size of a response body. A larger one is unreadable.
@@ -66,8 +67,8 @@ pub struct HttpClient {
     url: Url,
     /// All headers that are not the same for every client, with the key.
     headers: HeaderMap,
-    /// The key, and other secrets that requests contain.
-    secrets: Vec<ApiKey>,
+    /// Removes the key, and other secrets that requests contain.
+    redactor: Redactor,
     /// The maximum duration of one call, if it is not that of the endpoint.
     timeout: Option<Duration>,
 }
@@ -115,16 +116,17 @@ impl HttpClient {
             builder = builder.tls_certs_only([]);
         }
         let http = extend(builder).build().map_err(|error| root_cause(&error.without_url()))?;
-        let secrets: Vec<ApiKey> = endpoint.api_key.into_iter().collect();
-        let headers = secrets.iter().map(|key| (AUTHORIZATION, key.header())).collect();
-        Ok(Self { http, url: endpoint.url, headers, secrets, timeout: None })
+        let key = endpoint.api_key.as_ref();
+        let headers = key.map(|key| (AUTHORIZATION, key.header())).into_iter().collect();
+        let redactor = Redactor::new(key.map(|key| key.secret().as_bytes()).into_iter());
+        Ok(Self { http, url: endpoint.url, headers, redactor, timeout: None })
     }
 
     /// Adds headers and query parameters to all requests. The caller adds the keys of the body.
     #[must_use]
     pub fn with_extras(mut self, extras: &RequestExtras) -> Self {
         self.headers.extend(extras.headers.clone());
-        self.secrets.extend(extras.secrets.iter().cloned());
+        self.redactor = self.redactor.with_keys(extras.secrets.iter().map(|key| key.secret().as_bytes()));
         if !extras.query.is_empty() {
             self.url.query_pairs_mut().extend_pairs(&extras.query);
         }
@@ -221,7 +223,7 @@ impl HttpClient {
 
     /// Removes the secrets of requests from a text of the server.
     pub(super) fn redact_text(&self, text: &str) -> String {
-        self.secrets.iter().fold(text.to_string(), |text, key| key.redact(&text))
+        self.redactor.redact_text(text)
     }
 
     async fn attempt(&self, request: reqwest::RequestBuilder, max_bytes: usize) -> Result<Vec<u8>, CallError> {

@@ -60,6 +60,19 @@ impl Redactor {
         }
     }
 
+    /// Returns `text` with `[key]` in place of every key. An excerpt, which ends with `…`, may end within a key:
+    /// what it has of that is removed.
+    pub(crate) fn redact_text(&self, text: &str) -> String {
+        let needles = self.keys().filter_map(|key| std::str::from_utf8(key.needle()).ok());
+        let text = needles.fold(text.to_string(), |text, key| text.replace(key, "[key]"));
+        let mut parts: Vec<&str> = text.split('…').collect();
+        let last = parts.len() - 1;
+        for part in &mut parts[..last] {
+            *part = part.get(..part.len() - self.partial_key_len(part.as_bytes())).unwrap_or_default();
+        }
+        parts.join("…")
+    }
+
     /// Returns `bytes` with every key replaced.
     pub(crate) fn redacted(&self, bytes: Bytes) -> Bytes {
         if !self.has_key(&bytes) {
@@ -287,6 +300,18 @@ mod tests {
         }
         let placeholder = Redactor::new([&b"none"[..]].into_iter());
         assert_eq!(placeholder.redacted(Bytes::from_static(b"none")), "none");
+    }
+
+    #[test]
+    fn an_excerpt_that_ends_within_a_key_shows_nothing_of_the_key() {
+        let redact = |text: &str| redactor().redact_text(text);
+        assert_eq!(redact(&format!("bad key {KEY}, and {KEY}")), "bad key [key], and [key]");
+        for spelling in [KEY, "sk-provider\\/secret+1", "sk-provider%2fsecret%2b1", "c2stcHJvdmlkZXIvc2VjcmV0KzE"] {
+            for cut in 1..20 {
+                assert_eq!(redact(&format!("bad key {}… (HTTP 400)", &spelling[..cut])), "bad key … (HTTP 400)");
+            }
+        }
+        assert_eq!(redact("dear…"), "dear…");
     }
 
     #[test]
