@@ -122,7 +122,9 @@ impl Keys {
                 let encoded = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
                 let as_query = encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
                 let lower = [lowercase_escapes(&as_query), lowercase_escapes(&encoded)];
-                let spellings = [text.replace('/', "\\/"), as_query, encoded].into_iter().chain(lower);
+                let in_json = serde_json::Value::from(text).to_string();
+                let in_json = in_json[1..in_json.len() - 1].to_string();
+                let spellings = [text.replace('/', "\\/"), in_json, as_query, encoded].into_iter().chain(lower);
                 all.extend(spellings.map(String::into_bytes));
             }
         }

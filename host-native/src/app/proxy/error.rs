@@ -314,7 +314,8 @@ pub(super) fn text_response(status: StatusCode, kind: &'static str, body: String
     full_response(status, kind, Bytes::from(body))
 }
 
-fn full_response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<ReplyBody> {
+/// Returns a response with the content type `kind`.
+pub(super) fn full_response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<ReplyBody> {
     let mut response = Response::new(Either::Left(Full::new(body)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -16,13 +17,12 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::error::{ProxyError, json_response};
+use super::error::{ProxyError, full_response};
 use super::parsed_request::domain;
 use super::recorder::AttemptRecorder;
 use super::tenant::{Level, Tenant};
 use super::upstream::{NO_MODEL, Upstream};
 use super::{ReplyBody, Shared, headers};
-use crate::app::provider::redact::RedactedBody;
 use crate::http::{InFlightCall, PermitBody, read_head, transport_error_outcome};
 
 /// The time limit for admission, and for the response. A provider that exceeds it is omitted.
@@ -42,8 +42,8 @@ pub(super) struct ModelListCache(Mutex<Option<CachedList>>);
 #[derive(Debug)]
 struct CachedList {
     until: Instant,
-    /// `None` if no provider answered.
-    list: Option<Value>,
+    /// The list as JSON; `None` if no provider answered.
+    list: Option<Bytes>,
 }
 
 /// Returns the models of all providers. A model is listed only for the provider to which its calls are
@@ -58,7 +58,7 @@ pub(super) async fn list(
         Some(cached) => cached,
         None => fetch_all(shared, tenant, level).await,
     };
-    let response = cached.list.as_ref().map(|list| json_response(StatusCode::OK, list));
+    let response = cached.list.clone().map(|list| full_response(StatusCode::OK, "application/json", list));
     *last = Some(cached);
     response.ok_or_else(|| {
         let provider = shared.upstreams.first().map(|upstream| upstream.config.name.clone()).unwrap_or_default();
@@ -89,7 +89,9 @@ async fn fetch_all(shared: &Arc<Shared>, tenant: &Arc<Tenant>, level: Level) -> 
     let data: Vec<Value> = all
         .flat_map(|(index, list)| list.unwrap_or_default().into_iter().filter(move |model| goes_to(index, model)))
         .collect();
-    CachedList { until, list: Some(json!({ "object": "list", "data": data })) }
+    let list = Bytes::from(json!({ "object": "list", "data": data }).to_string());
+    // Not before: a key that a provider writes with escapes is found only in what is sent.
+    CachedList { until, list: Some(shared.redactor.redacted(list)) }
 }
 
 fn serves(upstream: &Upstream, model: &Value) -> bool {
@@ -136,7 +138,7 @@ async fn fetch_models(
         recorder.record_end(head.completion.outcome);
         return None;
     }
-    let body = RedactedBody::new(Response::from(response).into_body(), shared.redactor.clone());
+    let body = Response::from(response).into_body();
     let body = PermitBody::with_observer(body, slot, transport_error_outcome, recorder);
     let whole = Limited::new(body, MAX_LIST_BYTES).collect().await.ok()?;
     let mut list: Value = serde_json::from_slice(&whole.to_bytes()).ok()?;

@@ -2,6 +2,7 @@
 
 use super::{CHAT, call, raw_provider, status};
 use crate::support::provider::provider;
+use crate::support::serve;
 use crate::support::world::World;
 
 const CLIENT: &str = "host: localhost\r\ncontent-type: application/json\r\nauthorization: Bearer sk-tenant-secret\r\n";
@@ -83,6 +84,18 @@ async fn a_key_split_across_two_chunks_of_a_stream_reaches_no_client() {
         assert!(text.contains("data: {\"key\":\"") && text.contains("data: [DONE]"), "{answer}");
         assert!(!text.contains(half) && !text.contains(&key[key.len() / 2..]), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_key_that_a_provider_writes_with_escapes_is_redacted_in_the_joined_model_list() {
+    let body = r#"{"data":[{"id":"held","owned_by":"sk-p\u0072ovider"}]}"#;
+    let list = axum::Router::new().route("/v1/models", axum::routing::get(move || std::future::ready(body)));
+    let (other, seen) = provider();
+    let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
+    let extra = "api_key_env = \"PROVIDER_KEY\"\nserves = [\"held\"]";
+    let world = World::of(&format!("{}/v1", serve(list)), seen, extra, &second).await;
+    let list = call(&world, "GET", "/v1/models", "host: localhost\r\n", "").await;
+    assert!(list.contains("\"owned_by\":\"***********\"") && !list.contains("sk-p"), "{list}");
 }
 
 #[tokio::test]
