@@ -103,6 +103,35 @@ fn the_log_that_the_wasm_tests_replay_is_replayed_here_too() {
 
 #[cfg(unix)]
 #[test]
+fn an_output_inside_of_the_output_directory_is_rejected_under_any_spelling() {
+    let scratch = Scratch::new(4);
+    scratch.write("p.toml", &mock_pipeline(8, "", NARROW));
+    let refused = |arguments: &[&str]| {
+        let ended = scratch.run(&[&["run", "p.toml", "--out", "out"], arguments].concat());
+        let (flag, path) = (arguments[arguments.len() - 2], arguments[arguments.len() - 1]);
+        let message =
+            format!("{flag} names {path}, which is inside of the output directory out; expected a file outside");
+        assert!(ended.code == 2 && ended.stderr.contains(&message), "{arguments:?}: {}", ended.stderr);
+    };
+    refused(&["--events", "out/events.jsonl"]);
+    assert!(!scratch.path("out").exists(), "a run that did not start leaves no directory");
+    scratch.run(&["run", "p.toml", "--out", "out"]).assert(0, &[]);
+    let manifest = fs::read_to_string(scratch.path("out/manifest.json")).unwrap();
+    std::os::unix::fs::symlink(scratch.path("out"), scratch.path("alias")).unwrap();
+    std::os::unix::fs::symlink(scratch.path("out/manifest.json"), scratch.path("link.json")).unwrap();
+    for existing in ["--overwrite", "--resume"] {
+        for flag in ["--record", "--events", "--trace", "--report"] {
+            for path in ["out/manifest.json", "out/../out/new.json", "alias/new.json", "link.json"] {
+                refused(&[existing, flag, path]);
+            }
+        }
+    }
+    assert_eq!(fs::read_to_string(scratch.path("out/manifest.json")).unwrap(), manifest);
+    assert!(!scratch.path("out/new.json").exists(), "no file is left behind");
+}
+
+#[cfg(unix)]
+#[test]
 fn two_outputs_to_the_same_file_are_rejected_under_any_spelling() {
     let scratch = Scratch::new(4);
     scratch.write("pipeline.toml", &mock_pipeline(8, "", NARROW));

@@ -141,9 +141,11 @@ pub enum OutputError {
         /// The output directory.
         root: PathBuf,
     },
-    /// The file of `--export` is in the output directory, which only has what runs of this program write.
-    #[error("--export names {}, which is inside of the output directory {}; expected a file outside of it", .path.display(), .root.display())]
-    ExportInside {
+    /// A file that a flag names is in the output directory, whose files the run writes itself.
+    #[error("{flag} names {}, which is inside of the output directory {}; expected a file outside of it", .path.display(), .root.display())]
+    Inside {
+        /// The flag.
+        flag: &'static str,
         /// The file.
         path: PathBuf,
         /// The output directory.
@@ -211,9 +213,7 @@ impl OutputError {
     pub fn exit(&self) -> Exit {
         match self {
             // What is wrong with one file for two purposes is the command line.
-            Self::OneFile { .. } | Self::ExportInside { .. } | Self::Record { .. } | Self::NoRow { .. } => {
-                Exit::Pipeline
-            }
+            Self::OneFile { .. } | Self::Inside { .. } | Self::Record { .. } | Self::NoRow { .. } => Exit::Pipeline,
             Self::ExportInterrupted { .. } => Exit::Interrupted,
             _ => Exit::Output,
         }

@@ -61,7 +61,7 @@ impl ExportFile {
         }
         let directory = fs::canonicalize(self.directory()).map_err(io_error(&self.path))?;
         if directory.starts_with(fs::canonicalize(&lock.root).map_err(io_error(&lock.root))?) {
-            return Err(OutputError::ExportInside { path: self.path.clone(), root: lock.root.clone() });
+            return Err(OutputError::Inside { flag: "--export", path: self.path.clone(), root: lock.root.clone() });
         }
         self.check_replaceable(&lock.root, &exports(&lock.root))
     }

@@ -316,7 +316,7 @@ async fn claim_outputs(
     let mut others = inputs(request, &dataset);
     let checked = export.map_or(Ok(()), |export| export.check(&claim, &others));
     others.extend(export.map(|export| ("--export", export.path.as_path())));
-    let mut places = match checked.and_then(|()| open_all(requested_files(request), &others)) {
+    let mut places = match checked.and_then(|()| open_all(requested_files(request), &others, Some(&request.out))) {
         Ok(places) => places,
         Err(error) => {
             claim.release();
@@ -357,7 +357,7 @@ async fn join_outputs(
     dataset: &[&Path],
     join: impl Future<Output = Result<(DatasetMember, OutputDirectory), Error>>,
 ) -> Result<Outputs, Error> {
-    let places = open_all(requested_files(request), &inputs(request, dataset))?;
+    let places = open_all(requested_files(request), &inputs(request, dataset), Some(&request.out))?;
     match join.await {
         Ok((together, output)) => Ok(Outputs { output, log_file: None, together: Some(Arc::new(together)) }),
         Err(error) => {

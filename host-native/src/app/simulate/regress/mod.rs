@@ -32,7 +32,7 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     let files = [("--update-baseline", &args.update_baseline), ("--report", &args.report)];
     let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
     // They are written at the end.
-    open_all(files, &[])?.into_iter().for_each(OutputFile::discard);
+    open_all(files, &[], None)?.into_iter().for_each(OutputFile::discard);
     // Read first, so that an invalid baseline is reported before minutes of work.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
     let cases = if args.quick { quick_cases() } else { cases() };
