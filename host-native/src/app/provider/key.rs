@@ -52,12 +52,35 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// Returns whether a variable, header or parameter has the name of a key, such as `ACME_API_KEY`, `x-api-key`
-/// or `HF_TOKEN`.
+/// Returns whether a variable, header or parameter has the name of a credential, such as `ACME_API_KEY`,
+/// `x-api-key`, `clientSecret` or `HF_TOKEN`. The words of a name are separated by anything but letters and
+/// digits, and compared in any case.
 #[must_use]
 pub fn is_name_of_key(name: &str) -> bool {
-    const ENDS: [&str; 7] = ["KEY", "KEYS", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
-    name.to_ascii_uppercase().split(['_', '-']).any(|word| ENDS.iter().any(|end| word.ends_with(end)))
+    const WORDS: [&str; 7] = ["authorization", "authentication", "bearer", "cookie2", "pass", "pwd", "sig"];
+    const ENDS: [&str; 15] = [
+        "key",
+        "keys",
+        "token",
+        "secret",
+        "secrets",
+        "password",
+        "passwd",
+        "passphrase",
+        "credential",
+        "credentials",
+        "auth",
+        "cookie",
+        "jwt",
+        "assertion",
+        "signature",
+    ];
+    // They name a request or a part of a list, and give no access.
+    const OTHERS: [&str; 4] = ["idempotencykey", "pagetoken", "nextpagetoken", "continuationtoken"];
+    let name = name.to_ascii_lowercase();
+    let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
+    let is_word = |word: &str| WORDS.contains(&word) || ENDS.iter().any(|end| word.ends_with(end));
+    words().any(is_word) && !OTHERS.contains(&words().collect::<String>().as_str())
 }
 
 /// Returns whether text in the place of a variable's name can be shown. Where no variable of this name is set, any
@@ -83,6 +106,37 @@ mod tests {
     fn debug_output_hides_the_key() {
         let key = ApiKey::new(" sk-secret \n").unwrap();
         assert_eq!(format!("{key:?} {:?}", key.header()), "ApiKey([key]) Sensitive");
+    }
+
+    #[test]
+    fn names_of_credentials_are_found_in_any_spelling_and_other_names_are_not() {
+        for name in [
+            "key",
+            "ACME_API_KEY",
+            "apiKey",
+            "x-goog-api-key",
+            "api_token",
+            "access_key",
+            "client[secret]",
+            "clientSecret",
+            "Password",
+            "x-passwd",
+            "x-credential",
+            "X-Amz-Signature",
+            "sig",
+            "authorization",
+            "Proxy-Authorization",
+            "OAuth",
+            "cf-access-jwt-assertion",
+            "cookie2",
+        ] {
+            assert!(is_name_of_key(name), "{name}");
+        }
+        for name in
+            ["max_tokens", "model", "limit", "idempotency-key", "pageToken", "next_page_token", "author", "design", ""]
+        {
+            assert!(!is_name_of_key(name), "{name}");
+        }
     }
 
     #[test]

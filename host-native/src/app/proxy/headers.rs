@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::error::ProxyError;
 use crate::app::config::value::parse_duration;
+use crate::app::provider::key::is_name_of_key;
 
 /// Hop-by-hop headers, besides those that `Connection` names (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 10] = [
@@ -73,21 +74,9 @@ const STRIPPED_FROM_RESPONSES: [HeaderName; 14] = [
     HeaderName::from_static("x-lighttpd-send-file"),
 ];
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-
-/// Returns whether a header contains a credential, which must not be shown.
-pub(super) fn is_credential(name: &HeaderName) -> bool {
-    const WORDS: [&str; 7] =
-        ["auth", "authorization", "authentication", "cookie", "cookie2", "credentials", "password"];
-    let is_word =
-        |part: &str| WORDS.contains(&part) || ["key", "token", "secret"].iter().any(|end| part.ends_with(end));
-    // The idempotency key identifies a request and is not a secret.
-    *name != IDEMPOTENCY_KEY && name.as_str().split(['-', '_']).any(is_word)
-}
-
 /// Returns the credentials that a client sent in these headers.
 pub(super) fn keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    let values = headers.iter().filter(|(name, _)| is_credential(name)).map(|(_, value)| value.as_bytes());
+    let values = headers.iter().filter(|(name, _)| is_name_of_key(name.as_str())).map(|(_, value)| value.as_bytes());
     // Skips a scheme such as `Bearer`.
     values.filter_map(|value| value.rsplit(|byte| *byte == b' ').next())
 }
@@ -153,8 +142,8 @@ pub(super) fn to_provider<'a>(
         let concerns_client = starts.iter().any(|start| text.starts_with(start));
         let is_allowed = match credentials {
             Credentials::Forwarded => !text.contains("cookie"),
-            Credentials::Own(_) => !is_credential(name) && !ACCOUNT_SELECTORS.contains(name),
-            Credentials::None => !is_credential(name),
+            Credentials::Own(_) => !is_name_of_key(name.as_str()) && !ACCOUNT_SELECTORS.contains(name),
+            Credentials::None => !is_name_of_key(name.as_str()),
         };
         !concerns_client && is_allowed
     };

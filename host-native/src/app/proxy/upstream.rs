@@ -15,6 +15,7 @@ use super::config::ProviderConfig;
 use super::headers::Credentials;
 use super::metrics::{Metrics, ResourceMeters};
 use crate::app::provider::address::is_loopback;
+use crate::app::provider::key::is_name_of_key;
 use crate::gate::{Limits, RequestGate, ResourceKey};
 use crate::http::ResponseInfo;
 
@@ -233,19 +234,14 @@ pub(super) fn client_for_tests() -> Client {
 
 /// Returns the keys in the query of a URL.
 pub(super) fn keys_in_query(url: &Url) -> impl Iterator<Item = String> {
-    url.query_pairs().filter(|(name, _)| is_key_name(name)).map(|(_, key)| key.into_owned())
-}
-
-/// Returns whether a query parameter contains a credential.
-fn is_key_name(name: &str) -> bool {
-    let names = ["key", "api-key", "apikey", "access-token", "auth", "token", "subscription-key"];
-    names.iter().any(|key| name.replace('_', "-").eq_ignore_ascii_case(key))
+    url.query_pairs().filter(|(name, _)| is_name_of_key(name)).map(|(_, key)| key.into_owned())
 }
 
 /// Removes credentials from a query. Returns `None` if nothing is left.
 fn strip_keys(query: &str) -> Option<String> {
-    let is_key =
-        |pair: &&str| is_key_name(&percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy());
+    let is_key = |pair: &&str| {
+        is_name_of_key(&percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy())
+    };
     let rest: Vec<_> = query.split('&').filter(|pair| !is_key(pair)).collect();
     (!rest.is_empty()).then(|| rest.join("&"))
 }
@@ -287,7 +283,21 @@ mod tests {
         config.forwards_client_key = true;
         assert_eq!(query(&config, "key=1&a=2").as_deref(), Some("key=1&a=2"), "client keys are forwarded");
         config.forwards_client_key = false;
-        assert_eq!(query(&config, "a=2%2F3&key=1&Api-Key=1&k%65y=1&keys=4").as_deref(), Some("a=2%2F3&keys=4"));
+        assert_eq!(
+            query(&config, "a=2%2F3&key=1&Api-Key=1&k%65y=1&page_token=4").as_deref(),
+            Some("a=2%2F3&page_token=4")
+        );
+        for query_of_key in [
+            "api_token=1",
+            "access_key=1",
+            "secret=1",
+            "password=1",
+            "client_secret=1",
+            "clientSecret=1",
+            "auth[token]=1",
+        ] {
+            assert_eq!(query(&config, query_of_key), None, "{query_of_key}");
+        }
         assert_eq!(query(&config, "key=1"), None);
     }
 

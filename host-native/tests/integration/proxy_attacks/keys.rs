@@ -14,7 +14,8 @@ async fn ask(world: &World, headers: &str, model: &str) -> String {
 #[tokio::test]
 async fn a_tenants_key_is_sent_only_to_providers_configured_to_receive_it() {
     let more = "api-key: sk-tenant-secret\r\nx-api-key: sk-tenant-secret\r\nx-auth-token: sk-tenant-secret\r\n\
-                cookie: session=sk-tenant-secret\r\n";
+                cf-access-jwt-assertion: sk-tenant-secret\r\nx-goog-iap-jwt-assertion: sk-tenant-secret\r\n\
+                x-credential: sk-tenant-secret\r\nx-passwd: sk-tenant-secret\r\ncookie: session=sk-tenant-secret\r\n";
     for provider_extra in ["", "client_key = \"drop\"", "api_key_env = \"PROVIDER_KEY\""] {
         let world = World::new(provider_extra, "[tenants]\nby = \"api_key\"").await;
         let answer = ask(&world, more, "echo").await;
@@ -23,9 +24,12 @@ async fn a_tenants_key_is_sent_only_to_providers_configured_to_receive_it() {
         assert!(!answer.contains("secret") && !answer.contains(&masked), "the provider got it: {answer}");
         let own = provider_extra.starts_with("api").then(|| "Bearer sk-provider".to_string());
         assert_eq!(*world.seen.call_keys.lock().unwrap(), [own]);
-        let query =
-            call(&world, "POST", &format!("{CHAT}?key=sk-tenant-secret&a=1"), CLIENT, "{\"model\":\"echo\"}").await;
-        assert!(query.contains("completions?a=1\""), "{query}");
+        for name in ["key", "api_token", "access_key", "secret", "password", "client_secret", "clientSecret", "t%6Fken"]
+        {
+            let path = format!("{CHAT}?{name}=sk-tenant-secret&a=1");
+            let query = call(&world, "POST", &path, CLIENT, "{\"model\":\"echo\"}").await;
+            assert!(query.contains("completions?a=1\""), "{name}: {query}");
+        }
     }
     let world = World::new("client_key = \"forward\"", "").await;
     let answer = ask(&world, more, "echo").await;

@@ -83,12 +83,12 @@ use std::time::Duration as StdDuration;
 use http::HeaderName;
 use reqwest::Url;
 
-use super::headers::is_credential;
 use crate::app::config::document::Document;
 use crate::app::config::schema::schema_text;
 use crate::app::config::share::flag_settings;
 use crate::app::config::source::{FileError, SourceText};
 use crate::app::config::value::{Checked, Table, Text, WithSpan};
+use crate::app::provider::key::is_name_of_key;
 use crate::share::ShareSettings;
 
 pub use access::{AccessConfig, ConnectionsConfig};
@@ -337,7 +337,7 @@ fn check_by(file: &Document<'_>, by: &WithSpan<Text>) -> Result<TenantBy, FileEr
     let Checked(text) = by.get();
     match tenant_by(text) {
         // Tenant names are shown on admin pages and in logs, so the header must not contain a key.
-        Some(TenantBy::Header(name)) if is_credential(&name) => Err(file
+        Some(TenantBy::Header(name)) if is_name_of_key(name.as_str()) => Err(file
             .error(by.span(), format!("the header `{name}` holds a key, and the names of tenants are shown"))
             .expected("\"api_key\", which shows no key, or a header that holds none")),
         Some(by) => Ok(by),
