@@ -87,7 +87,7 @@ impl AccessPolicy {
     /// Returns the CORS headers for the response to this request, and whether the request is a preflight,
     /// which needs no further response.
     pub(super) async fn cors(&self, method: &Method, headers: &HeaderMap) -> Option<(HeaderMap, bool)> {
-        // An origin that is served but not listed, such as a page of this machine, receives no CORS headers.
+        // An origin that is served but not listed, which is that of the proxy itself, receives no CORS headers.
         let origin = headers.get(ORIGIN).filter(|origin| self.config.origins.contains(*origin))?;
         let is_preflight = method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         let mut request = Request::new(());
@@ -131,7 +131,8 @@ fn target(uri: &Uri, headers: &HeaderMap) -> Result<Authority, ProxyError> {
     if has_user || !is_port || is_other { Err(ProxyError::BadHost) } else { Ok(host) }
 }
 
-/// Returns whether an origin is the host of the request, or a page of this machine. Only the spelling that
+/// Returns whether an origin is the host of the request. Other pages of this machine are foreign: any program
+/// may serve them, and a form of theirs would be paid for with the key of the proxy. Only the spelling that
 /// browsers send is accepted.
 fn is_own_origin(origin: &str, host: &Authority) -> bool {
     let Ok(url) = Url::parse(origin) else { return false };
@@ -139,7 +140,7 @@ fn is_own_origin(origin: &str, host: &Authority) -> bool {
         return false;
     }
     let authority = &origin[url.scheme().len() + "://".len()..];
-    authority.eq_ignore_ascii_case(host.as_str()) || url.host_str().is_some_and(is_loopback)
+    authority.eq_ignore_ascii_case(host.as_str())
 }
 
 /// Truncates a text of the client for a message.
@@ -194,11 +195,12 @@ mod tests {
                 "127.0.0.1:1",
             )
         };
-        for own in ["http://127.0.0.1:4180", "http://localhost:3000", "https://[::1]:8080"] {
-            assert_eq!(origin(own, &[]), Ok(()), "{own}");
-        }
+        assert_eq!(origin("http://127.0.0.1:4180", &[]), Ok(()));
         for other in [
             "https://evil.example",
+            "http://127.0.0.1:3000",
+            "http://localhost:4180",
+            "https://[::1]:4180",
             "null",
             "http://localhost.evil.example",
             "",
@@ -210,7 +212,9 @@ mod tests {
         ] {
             assert!(matches!(origin(other, &[]), Err(ProxyError::ForeignOrigin { .. })), "{other}");
         }
-        assert_eq!(origin("https://app.example", &["https://app.example"]), Ok(()));
+        for listed in ["https://app.example", "http://localhost:3000"] {
+            assert_eq!(origin(listed, &[listed]), Ok(()));
+        }
         assert!(origin("https://app.example:444", &["https://app.example"]).is_err());
     }
 

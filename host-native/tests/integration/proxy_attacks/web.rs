@@ -77,7 +77,7 @@ async fn admin_pages_are_not_served_to_other_sites() {
 }
 
 #[tokio::test]
-async fn local_programs_and_pages_are_served() {
+async fn local_programs_and_a_page_of_the_same_origin_are_served() {
     let world = World::new("", "").await;
     assert_eq!(status(&chat(&world, BODY).await), "200");
     let address = world.proxy.address();
@@ -85,11 +85,40 @@ async fn local_programs_and_pages_are_served() {
         format!("host: {address}\r\n"),
         format!("host: {address}\r\norigin: http://{address}\r\nsec-fetch-site: same-origin\r\n"),
         "host: app.localhost:80\r\n".to_string(),
-        "host: localhost\r\norigin: http://localhost:3000\r\nsec-fetch-site: same-site\r\n".to_string(),
     ] {
         let answer = call(&world, "POST", CHAT, &format!("{headers}content-type: application/json\r\n"), BODY).await;
         assert_eq!(status(&answer), "200", "{headers}: {answer}");
         assert!(!answer.contains("access-control"), "nothing is configured: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_form_of_another_page_of_this_machine_is_sent_to_no_provider_unless_its_origin_is_listed() {
+    const FORM: &str = "--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\necho\r\n--b--\r\n";
+    let (base_url, seen) = crate::support::provider::provider();
+    let top = "allowed_origins = [\"http://localhost:3000\"]\n";
+    let world = World::before(&base_url, seen, "api_key_env = \"PROVIDER_KEY\"", top).await;
+    let post = async |origin: &str, site: &str| {
+        let headers = format!(
+            "host: localhost:4180\r\norigin: {origin}\r\nsec-fetch-site: {site}\r\n\
+             content-type: multipart/form-data; boundary=b\r\n"
+        );
+        call(&world, "POST", "/v1/images/edits", &headers, FORM).await
+    };
+    for (origin, site) in [
+        ("http://localhost:8000", "same-site"),
+        ("http://127.0.0.1:4180", "cross-site"),
+        ("http://app.localhost:4180", "same-site"),
+        ("http://[::1]:4180", "cross-site"),
+    ] {
+        let answer = post(origin, site).await;
+        assert_eq!(status(&answer), "403", "{origin}: {answer}");
+        assert!(answer.contains("allowed_origins"), "the error says what allows it: {answer}");
+    }
+    assert_eq!(upstream(&world), Vec::<String>::new());
+    for (origin, site) in [("http://localhost:3000", "same-site"), ("http://localhost:4180", "same-origin")] {
+        let answer = post(origin, site).await;
+        assert_eq!(status(&answer), "200", "{origin}: {answer}");
     }
 }
 
