@@ -4,7 +4,7 @@
 //! listen = "127.0.0.1:4180"       # the address of the client listener
 //! admin_listen = "127.0.0.1:4181" # a separate listener for /healthz, /metrics and /why; default: `listen`
 //! allowed_hosts = ["llm.example"] # values of `Host` that are served besides this machine
-//! allowed_origins = ["https://app.example"]   # web pages that may call; default: this machine
+//! allowed_origins = ["https://app.example"]   # web pages that may call; default: none
 //! drain = "30s"                   # how long calls in flight may take to end when the proxy stops
 //!
 //! [[providers]]

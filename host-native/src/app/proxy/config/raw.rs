@@ -29,7 +29,7 @@ pub(super) struct RawProxy {
     #[serde(default)]
     pub(super) allowed_hosts: Vec<WithSpan<Text>>,
     /// Origins of web pages that may call, such as `https://app.example`. They get CORS headers. Default:
-    /// pages of this machine, without CORS headers
+    /// none but the origin of the proxy itself
     #[serde(default)]
     pub(super) allowed_origins: Vec<WithSpan<Text>>,
     /// The limits of connections
