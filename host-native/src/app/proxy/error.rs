@@ -51,6 +51,8 @@ pub(super) enum ProxyError {
     BrokenBody,
     /// The body is not JSON, or is ambiguous.
     BadJson { why: String },
+    /// The body has a list of more models.
+    SeveralModels { name: &'static str },
     /// The body is not a multipart form, or is ambiguous.
     BadForm { why: String },
     /// An `x-tidegate-*` header has an invalid value.
@@ -112,6 +114,7 @@ impl ProxyError {
             | Self::BrokenBody
             | Self::UnexpectedBody
             | Self::BadJson { .. }
+            | Self::SeveralModels { .. }
             | Self::BadForm { .. }
             | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
             Self::UnknownTenant | Self::ClientKey { .. } => StatusCode::UNAUTHORIZED,
@@ -150,6 +153,7 @@ impl ProxyError {
             Self::TooManyConnections | Self::TooManyOfAddress { .. } => "tidegate_too_many_connections",
             Self::BrokenBody => "tidegate_broken_body",
             Self::BadJson { .. } => "tidegate_bad_json",
+            Self::SeveralModels { .. } => "tidegate_several_models",
             Self::BadForm { .. } => "tidegate_bad_form",
             Self::BadHeader { .. } => "tidegate_bad_header",
             Self::UnknownTenant => "tidegate_unknown_tenant",
@@ -253,6 +257,10 @@ impl fmt::Display for ProxyError {
                 write!(f, "the limit of {most} open connections of one client address is reached")
             }
             Self::BrokenBody => f.write_str("the body of the request could not be read to its end"),
+            Self::SeveralModels { name } => write!(
+                f,
+                "`{name}` lists more models, which would be called outside of their limits; expected one model, in `model`"
+            ),
             Self::BadJson { why } => write!(f, "the body is not unambiguous JSON: {why}"),
             Self::BadForm { why } => write!(f, "the body is not an unambiguous form: {why}"),
             Self::BadHeader { name, expected } => write!(f, "the header {name} is not {expected}"),

@@ -9,7 +9,7 @@ use reqwest::multipart::{Form as Writer, Part};
 use reqwest::{Client, Url};
 
 use super::error::ProxyError;
-use super::parsed_request::is_model_name;
+use super::parsed_request::{MODEL_LISTS, is_model_name};
 use crate::app::tokens;
 
 /// The name of the field that selects the model.
@@ -57,6 +57,11 @@ impl Form {
                 if fields.iter().any(|other| other.name == MODEL) {
                     return Err(refuse("it has two fields `model`".to_string()));
                 }
+            }
+            // Some servers read `models[]` and `models[0]` as a list of that name, too.
+            let list = name.split('[').next().unwrap_or_default().trim();
+            if let Some(name) = MODEL_LISTS.into_iter().find(|name| name.eq_ignore_ascii_case(list)) {
+                return Err(ProxyError::SeveralModels { name });
             }
             // Some Java clients send this header. It has no effect and is not forwarded.
             let is_identity = |encoding: &HeaderValue| ["7bit", "8bit", "binary"].iter().any(|same| encoding == same);
@@ -165,6 +170,8 @@ mod tests {
             (format!("{}--b--", field("name=\"model\"", "")), "is empty"),
             (format!("{}--b--", field("name=\"model\"", "whisper ")), "surrounded by spaces"),
             (format!("{}--b--", field("filename=\"x\"", "a")), "has no valid name"),
+            (format!("{model}{}--b--", field("name=\"models\"", "dear")), "`models` lists more models"),
+            (format!("{model}{}--b--", field("name=\"Fallbacks[]\"", "dear")), "`fallbacks` lists more models"),
             (
                 format!(
                     "{model}--b\nContent-Disposition: form-data; name=\"x\"\nContent-Transfer-Encoding: base64\n\nAA\n--b--"

@@ -14,8 +14,10 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use crate::app::tokens;
 
-/// The keys that select limits. Some parsers, such as Go's, match keys case-insensitively.
-const LIMIT_KEYS: [&str; 6] = ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
+/// The keys that select limits, and those that name more models. Some parsers, such as Go's, match keys
+/// case-insensitively.
+const LIMIT_KEYS: [&str; 8] =
+    ["model", "models", "fallbacks", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 
 /// Keys whose values may be embedded files.
 const FILE_KEYS: [&str; 3] = ["url", "image_url", "file_data"];

@@ -61,6 +61,10 @@ impl MediaType {
     }
 }
 
+/// The names of lists of more models, in JSON and in forms. Some providers call these if `model` fails: models
+/// that the client may not be allowed to use, outside of their limits and budgets.
+pub(super) const MODEL_LISTS: [&str; 2] = ["models", "fallbacks"];
+
 /// A parsed request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParsedRequest {
@@ -84,6 +88,10 @@ enum Body {
 struct RequestFields<'a> {
     #[serde(borrow)]
     model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    models: Option<&'a RawValue>,
+    #[serde(borrow)]
+    fallbacks: Option<&'a RawValue>,
     #[serde(borrow)]
     max_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -121,6 +129,11 @@ impl ParsedRequest {
         let refuse = |why: String| ProxyError::BadJson { why };
         let text_tokens = json::check(&body).map_err(refuse)?;
         let fields: RequestFields<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
+        for (name, list) in MODEL_LISTS.into_iter().zip([fields.models, fields.fallbacks]) {
+            if list.is_some() {
+                return Err(ProxyError::SeveralModels { name });
+            }
+        }
         let bound = |name, value| number(name, value).map_err(refuse);
         let most = bound("max_tokens", fields.max_tokens)?
             .max(bound("max_completion_tokens", fields.max_completion_tokens)?)
@@ -281,12 +294,23 @@ mod tests {
         for name in ["", " m", "m\\n", "a\\u0000b"] {
             assert!(json(&format!("{{\"model\":\"{name}\"}}")).await.is_err(), "{name}");
         }
-        for body in ["{}", r#"{"model":null}"#] {
+        for body in ["{}", r#"{"model":null}"#, r#"{"models":null}"#] {
             assert_eq!(json(body).await.unwrap().model, None, "{body}");
         }
         assert_eq!(ParsedRequest::read(MediaType::Empty, Bytes::new()).await.unwrap().model, None);
         let unexpected = ParsedRequest::read(MediaType::Empty, Bytes::from_static(b"{}")).await;
         assert_eq!(unexpected, Err(ProxyError::UnexpectedBody));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_lists_more_models_is_rejected() {
+        for name in ["models", "fallbacks"] {
+            for list in ["[]", "[\"m\"]", "[\"other\"]", "\"other\""] {
+                let refused = json(&format!("{{\"model\":\"m\",\"{name}\":{list}}}")).await;
+                assert_eq!(refused, Err(ProxyError::SeveralModels { name }), "{list}");
+            }
+        }
+        assert!(json(r#"{"model":"m","metadata":{"models":["other"]}}"#).await.is_ok());
     }
 
     #[test]

@@ -43,6 +43,19 @@ async fn an_ambiguous_body_is_rejected() {
 }
 
 #[tokio::test]
+async fn a_list_of_fallback_models_does_not_bypass_the_model_list() {
+    let world = world().await;
+    for name in ["models", "m\\u006fdels", "fallbacks"] {
+        let answer = chat(&world, format!("{{\"model\":\"cheap\",\"{name}\":[\"dear\"]}}")).await;
+        assert_eq!(status(&answer), "400", "{name}: {answer}");
+        assert!(answer.contains("tidegate_several_models") && answer.contains("expected one model"), "{answer}");
+    }
+    let answer = chat(&world, "{\"model\":\"cheap\",\"Models\":[\"dear\"]}").await;
+    assert!(answer.contains("may be read as `models`"), "{answer}");
+    assert_eq!(upstream(&world), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_call_without_a_model_does_not_bypass_the_model_list() {
     let world = world().await;
     for body in ["{}", "{\"model\":null}", "{\"messages\":[]}"] {
