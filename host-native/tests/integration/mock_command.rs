@@ -94,7 +94,7 @@ fn errors_are_reported_with_their_location_and_exit_2() {
     scratch.run(&["mock", "outagee"]).assert(2, &["did you mean `outage`?"]);
     scratch.run(&["mock", "none.toml"]).assert(2, &["none.toml: cannot read the file"]);
     scratch.run(&["mock", "--model", "m=slot=3"]).assert(2, &["unknown setting `slot`"]);
-    for (from, to, told) in [
+    for (from, to, expected) in [
         ("\"b\"", "\"a\"", "models.toml:5:8: there are two models called `a`"),
         ("slots = 0", "slots = 2000000", "models.toml:3:55: `capacity.slots` is 2000000"),
         ("slots = 0", "slot = 0", "did you mean `slots`?"),
@@ -102,7 +102,7 @@ fn errors_are_reported_with_their_location_and_exit_2() {
         ("name = \"b\"", "", "[[models]] has no `name`"),
     ] {
         scratch.write("models.toml", &TWO.replacen(from, to, 1));
-        scratch.run(&["mock", "models.toml"]).assert(2, &[told]);
+        scratch.run(&["mock", "models.toml"]).assert(2, &[expected]);
     }
 }
 

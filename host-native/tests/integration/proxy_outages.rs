@@ -51,14 +51,14 @@ async fn a_request_that_times_out_during_an_outage_gets_a_retry_after() {
     for _ in 0..8 {
         clients.spawn(world.chat("slow-1").header("x-tidegate-timeout", "1500ms").send());
     }
-    let mut told = 0;
+    let mut with_retry_after = 0;
     while let Some(answer) = clients.join_next().await {
         let answer = answer.unwrap().unwrap();
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
-        told += u32::from(answer.headers().contains_key("retry-after"));
+        with_retry_after += u32::from(answer.headers().contains_key("retry-after"));
         assert_eq!(error_code(answer).await, "tidegate_outage");
     }
-    assert!(told > 0, "at most one of them was out as the probe");
+    assert!(with_retry_after > 0, "at most one of them was out as the probe");
     world.until_counts((0, 0)).await;
 }
 

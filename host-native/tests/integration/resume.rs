@@ -28,8 +28,8 @@ fn result(scratch: &Scratch, out: &str) -> (BTreeMap<String, Vec<u8>>, Vec<serde
         (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
     });
     let manifest = scratch.manifest(out);
-    let told = ["state", "reason", "rows_out", "rows_dropped", "row_groups", "done"];
-    (files.collect(), told.iter().map(|key| manifest[*key].clone()).collect())
+    let keys = ["state", "reason", "rows_out", "rows_dropped", "row_groups", "done"];
+    (files.collect(), keys.iter().map(|key| manifest[*key].clone()).collect())
 }
 
 fn start(scratch: &Scratch, arguments: &[&str]) -> Child {

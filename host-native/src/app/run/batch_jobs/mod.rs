@@ -124,7 +124,7 @@ enum JobEnd {
 }
 
 /// A request with the place where its result is sent.
-type Asked = (BatchRequest, ReplySender);
+type WaitingRequest = (BatchRequest, ReplySender);
 
 impl BatchJobs {
     /// Creates the jobs of a run from the journal and its lines.
@@ -248,10 +248,10 @@ impl BatchJobs {
         calls: ModelCalls<'_>,
         client: &BatchClient,
         provider: &Provider,
-        asked: Vec<Asked>,
+        asked: Vec<WaitingRequest>,
     ) {
-        let mut new: Vec<Asked> = Vec::new();
-        let mut known: Vec<(Arc<Job>, Vec<Asked>)> = Vec::new();
+        let mut new: Vec<WaitingRequest> = Vec::new();
+        let mut known: Vec<(Arc<Job>, Vec<WaitingRequest>)> = Vec::new();
         for one in asked {
             let job = self.known.lock().by_request.get(&one.0.id).map(Arc::clone);
             match job {
@@ -283,8 +283,8 @@ impl BatchJobs {
         client: &BatchClient,
         provider: &Provider,
         job: Arc<Job>,
-        asked: Vec<Asked>,
-    ) -> Vec<Asked> {
+        asked: Vec<WaitingRequest>,
+    ) -> Vec<WaitingRequest> {
         let end = calls.call(column, Usage::default(), || self.advance(client, provider, &job)).await;
         let is_ended = !matches!(end, Ok(JobEnd::TooExpensive | JobEnd::Stopped) | Err(_));
         let mut step = job.step.lock().await;
@@ -365,7 +365,7 @@ impl Job {
 }
 
 /// Returns a job for these requests, whose lines are moved to it.
-fn new_job(model: &str, asked: &mut [Asked]) -> Job {
+fn new_job(model: &str, asked: &mut [WaitingRequest]) -> Job {
     let mut content = Vec::new();
     let mut estimate = Usage::default();
     for (request, _) in &mut *asked {
@@ -381,8 +381,8 @@ fn new_job(model: &str, asked: &mut [Asked]) -> Job {
 }
 
 /// Divides requests into the files that a provider accepts, in order.
-fn pack(asked: Vec<Asked>) -> Vec<Vec<Asked>> {
-    let mut files: Vec<Vec<Asked>> = Vec::new();
+fn pack(asked: Vec<WaitingRequest>) -> Vec<Vec<WaitingRequest>> {
+    let mut files: Vec<Vec<WaitingRequest>> = Vec::new();
     let mut bytes = 0;
     for one in asked {
         let more = one.0.line.len() + 1;
