@@ -250,6 +250,12 @@ impl<'t> Document<'t> {
         let error = if original::holds_secret(key) { error.without_excerpt() } else { error };
         match original::replacement(key) {
             Some(original::Replacement::Key(name)) if known.contains(&name) => error.suggest(name, [name]),
+            // Only the keys of scenarios have the unit in their names.
+            Some(original::Replacement::Duration(name))
+                if known.iter().any(|key| *key == "request" || key.ends_with("_ms")) =>
+            {
+                error.help(format!("use instead: `{name}_ms`, in milliseconds, in `request` of the model"))
+            }
             Some(replacement) => error.help(replacement.to_string()),
             None => error.suggest(key, known),
         }

@@ -7,6 +7,8 @@ use std::fmt;
 pub(crate) enum Replacement {
     /// A key of the same table.
     Key(&'static str),
+    /// The duration of this name in the table of a model. A scenario has it in milliseconds, in `request`.
+    Duration(&'static str),
     /// A key of another table, or a certain value.
     Elsewhere(&'static str),
     /// No replacement, with the reason.
@@ -17,6 +19,9 @@ impl fmt::Display for Replacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(key) => write!(f, "it is called `{key}`"),
+            Self::Duration(key) => {
+                write!(f, "use instead: `{key}`, a duration such as \"10s\", in the table of the model")
+            }
             Self::Elsewhere(what) => write!(f, "use instead: {what}"),
             Self::Nothing(why) => write!(f, "there is no such setting: {why}"),
         }
@@ -34,7 +39,7 @@ pub(super) fn holds_secret(key: &str) -> bool {
     ["key", "token", "secret", "password"].iter().any(|word| key == *word || key.ends_with(&format!("_{word}")))
 }
 
-use Replacement::{Elsewhere, Key, Nothing};
+use Replacement::{Duration, Elsewhere, Key, Nothing};
 
 const REPLACEMENTS: &[(&str, Replacement)] = &[
     // Models.
@@ -42,9 +47,9 @@ const REPLACEMENTS: &[(&str, Replacement)] = &[
     ("endpoint", Key("base_url")),
     ("api_key", Key("api_key_env")),
     ("max_parallel_requests", Key("max_parallel")),
-    ("startup_ramp_seconds", Elsewhere("`ramp`, a duration such as \"10s\", in the table of the model")),
-    ("rampup_seconds", Elsewhere("`ramp`, a duration such as \"10s\", in the table of the model")),
-    ("cooldown_seconds", Elsewhere("`cooldown`, a duration such as \"2s\", in the table of the model")),
+    ("startup_ramp_seconds", Duration("ramp")),
+    ("rampup_seconds", Duration("ramp")),
+    ("cooldown_seconds", Duration("cooldown")),
     ("multiplicative_decrease_factor", Key("decrease_factor")),
     ("reduce_factor", Key("decrease_factor")),
     ("additive_increase_step", Key("increase_step")),

@@ -92,6 +92,19 @@ fn an_unknown_key_is_rejected_with_its_position_and_the_nearest_known_key() {
 }
 
 #[test]
+fn a_duration_of_the_original_system_is_rejected_with_the_key_of_a_scenario() {
+    for (from, to, help) in [
+        ("rows = 8", "rows = 8\nstartup_ramp_seconds = 3", "`ramp_ms`, in milliseconds, in `request` of the model"),
+        ("name = \"m\"", "name = \"m\"\ncooldown_seconds = 3", "`cooldown_ms`, in milliseconds, in `request`"),
+        ("provider = {}", "provider = {}\nrequest = { rampup_seconds = 3 }", "`ramp_ms`, in milliseconds"),
+        ("name = \"c\"", "name = \"c\"\ncooldown_seconds = 3", "`cooldown_ms`, in milliseconds"),
+    ] {
+        let error = parse_error(from, to);
+        assert!(error.contains("unknown key `") && error.contains(&format!("help: use instead: {help}")), "{error}");
+    }
+}
+
+#[test]
 fn an_array_in_place_of_a_table_is_rejected_with_its_position() {
     let error = parse_error("provider = {}", "provider = { faults = [0.5] }");
     let expected = "s.toml:11:23: `faults` in [models.provider] is an array of 1 item";
