@@ -15,6 +15,7 @@ use super::original;
 use super::schema::schema_of;
 use super::source::{FileError, SourceText};
 use super::value::{DurationText, WithSpan};
+use crate::app::provider::key::is_name_of_key;
 
 /// A parsed file.
 pub(crate) struct Document<'t> {
@@ -247,7 +248,8 @@ impl<'t> Document<'t> {
         };
         let known = names_in(expected);
         let error = self.source.error(span, format!("unknown key `{key}` in {title}")).expected(one_of(&known));
-        let error = if original::holds_secret(key) { error.without_excerpt() } else { error };
+        // The value may be a secret, which must not be shown and belongs in the environment.
+        let error = if is_name_of_key(key) { error.without_excerpt() } else { error };
         match original::replacement(key) {
             Some(original::Replacement::Key(name)) if known.contains(&name) => error.suggest(name, [name]),
             // Only the keys of scenarios have the unit in their names.

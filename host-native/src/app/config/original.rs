@@ -33,12 +33,6 @@ pub(super) fn replacement(key: &str) -> Option<Replacement> {
     REPLACEMENTS.iter().find(|(name, _)| *name == key).map(|(_, replacement)| *replacement)
 }
 
-/// Returns whether the value of `key` may be a secret, which must not be shown and belongs in the
-/// environment.
-pub(super) fn holds_secret(key: &str) -> bool {
-    ["key", "token", "secret", "password"].iter().any(|word| key == *word || key.ends_with(&format!("_{word}")))
-}
-
 use Replacement::{Duration, Elsewhere, Key, Nothing};
 
 const REPLACEMENTS: &[(&str, Replacement)] = &[
