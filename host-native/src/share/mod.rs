@@ -209,10 +209,11 @@ pub struct ShareStatus {
 }
 
 impl ShareStatus {
-    /// Returns the number of the leader, eight hexadecimal digits that are the same in all processes.
+    /// Returns the number of the leader, eight hexadecimal digits that are the same in all processes; `None` before
+    /// the first decision of a leader.
     #[must_use]
-    pub fn leader(&self) -> String {
-        leader_number(self.member.term)
+    pub fn leader(&self) -> Option<String> {
+        self.member.age.map(|_| leader_number(self.member.term))
     }
 }
 

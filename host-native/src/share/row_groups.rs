@@ -37,6 +37,9 @@ const PART: usize = 10_000;
 /// How long the server keeps row groups that are not handed out yet after the last part was added.
 const PARTS_KEPT: Duration = Duration::from_mins(1);
 
+/// How long other processes wait for one that adds many row groups after it has last added some.
+const MARK_KEPT: Duration = Duration::from_secs(5);
+
 /// The idle time of an entry that was released: longer than every claim.
 const RELEASED: Duration = Duration::from_hours(1);
 
@@ -73,12 +76,14 @@ if redis.call('XPENDING', key, 'run')[1] > 0 then return 'held' end
 return 'empty'"
 );
 
-/// KEYS: row groups, the new ones. ARGV: how many new ones there are, seconds to keep them, seconds to keep them once
-/// they are handed out, or 0 if more follow, and row groups to add. Hands out all of them at once, by a new name of the
-/// key. Leaves a stream with entries that are not done as it is. Returns `lost` if the number of new ones is wrong.
+/// KEYS: row groups, the new ones, a mark that a process adds many. ARGV: how many new ones there are, seconds to keep
+/// them, seconds to keep them once they are handed out, or 0 if more follow, seconds to keep the mark, and row groups to
+/// add. Hands out all of them at once, by a new name of the key. Leaves a stream with entries that are not done as it
+/// is. Returns `others` if another process has the mark, and `lost` if the number of new ones is wrong.
 const FILL: &str = on_stream!(
     "
-local new, last = KEYS[2], {}
+local new, mark, last = KEYS[2], KEYS[3], {}
+local more_follow = ARGV[3] == '0'
 if is_there then
   for at, name in ipairs(redis.call('XINFO', 'STREAM', key)) do last[name] = at end
   local generated = redis.call('XINFO', 'STREAM', key)[last['last-generated-id'] + 1]
@@ -90,14 +95,22 @@ if is_there then
   end
 end
 if ARGV[1] == '0' then
+  if more_follow and not redis.call('SET', mark, '', 'NX', 'EX', ARGV[4]) then return 'others' end
   redis.call('DEL', new)
   redis.call('XGROUP', 'CREATE', new, 'run', '0', 'MKSTREAM')
-elseif redis.call('XLEN', new) ~= tonumber(ARGV[1]) then return 'lost' end
-for i = 4, #ARGV do
+elseif redis.call('XLEN', new) ~= tonumber(ARGV[1]) then
+  redis.call('DEL', mark)
+  return 'lost'
+end
+for i = 5, #ARGV do
   redis.call('XADD', new, string.format('%d-0', ARGV[i] + 1), 'row_group', ARGV[i])
 end
 redis.call('EXPIRE', new, ARGV[2])
-if ARGV[3] == '0' then return 'more' end
+if more_follow then
+  redis.call('SET', mark, '', 'EX', ARGV[4])
+  return 'more'
+end
+redis.call('DEL', mark)
 redis.call('RENAME', new, key)
 redis.call('EXPIRE', key, ARGV[3])
 return 'filled'"
@@ -146,6 +159,8 @@ enum Added {
     Filled,
     /// The next part may follow.
     More,
+    /// Another process adds them.
+    Others,
 }
 
 /// What a process does with row groups that it holds.
@@ -218,32 +233,35 @@ impl RowGroupQueue {
     }
 
     /// Hands out the row groups in `missing`, ascending and disjoint, unless there are some that are not done.
+    /// Returns `false` if another process is about to do so.
     ///
     /// They are added in [parts](PART) under a key of this process, and handed out together with the last part. The
     /// server serves other clients between two parts. If this process is killed meanwhile, they [expire](PARTS_KEPT).
-    pub(crate) async fn fill(&self, missing: &[RangeInclusive<u32>]) -> Result<(), StoreError> {
+    pub(crate) async fn fill(&self, missing: &[RangeInclusive<u32>]) -> Result<bool, StoreError> {
         let mut row_groups = missing.iter().cloned().flatten().peekable();
         let mut there = 0;
         while row_groups.peek().is_some() {
             let part: Vec<u32> = row_groups.by_ref().take(PART).collect();
-            if self.add(there, &part, row_groups.peek().is_none()).await? == Added::Filled {
-                break;
+            match self.add(there, &part, row_groups.peek().is_none()).await? {
+                Added::Filled => break,
+                Added::Others => return Ok(false),
+                Added::More => there += part.len(),
             }
-            there += part.len();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Adds row groups to the `there` ones that this process has added, and hands out all if these are the last.
     async fn add(&self, there: usize, part: &[u32], is_last: bool) -> Result<Added, StoreError> {
-        let new = format!("{}:{}", self.key, self.process);
+        let [new, mark] = [&self.process, "added"].map(|part| format!("{}:{part}", self.key));
         let kept = if is_last { KEPT.as_secs() } else { 0 };
-        let mut step = script(FILL, &[&self.key, &new]);
-        step.arg(there).arg(PARTS_KEPT.as_secs()).arg(kept).arg(part);
+        let mut step = script(FILL, &[&self.key, &new, &mark]);
+        step.arg(there).arg(PARTS_KEPT.as_secs()).arg(kept).arg(MARK_KEPT.as_secs()).arg(part);
         let answer: String = self.connection.run(&step).await?;
         match answer.as_str() {
             "filled" => Ok(Added::Filled),
             "more" => Ok(Added::More),
+            "others" => Ok(Added::Others),
             _ => Err(StoreError::Failed("it has lost row groups before they were handed out".to_string())),
         }
     }
@@ -358,10 +376,11 @@ mod tests {
         let [first, last] = [first, last].map(Vec::from_iter);
         assert_eq!(a.add(0, &first, false).await, Ok(Added::More));
         assert_eq!(claim(&b, &[]).await, Claimed::Empty, "not before the last part");
+        assert_eq!(b.fill(&[0..=PART as u32]).await, Ok(false), "one process adds many");
         let expires = server.send(&format!("TTL {}:a", a.key)).unwrap();
         let expires: u64 = expires.lines().find_map(|line| line.strip_prefix(':')).unwrap().parse().unwrap();
         assert!(expires <= PARTS_KEPT.as_secs(), "what is left of a process that was killed expires");
-        b.fill(&[1..=1]).await.unwrap();
+        assert_eq!(b.fill(&[1..=1]).await, Ok(true), "a few take no time");
         assert_eq!(a.add(PART, &last, true).await, Ok(Added::Filled));
         assert_eq!((claim(&a, &[]).await, claim(&a, &[1]).await), (Claimed::RowGroup(1), Claimed::AllHeld));
 

@@ -125,6 +125,9 @@ impl SentinelUrl {
         check_name(name).ok()?;
         let (name, database) = (name.to_string(), database.to_string());
         let mut of_sentinels = RedisConnectionInfo::default();
+        // In the query, too, a plus sign is one: it is no space, as it would be in a form.
+        let query = url.query().map(|query| query.replace('+', "%2B"));
+        url.set_query(query.as_deref());
         for (key, value) in url.query_pairs() {
             of_sentinels = match &*key {
                 "sentinel_username" => of_sentinels.set_username(value),
@@ -204,14 +207,30 @@ fn certificates(
     // An error means that the process already has a TLS provider, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // The library takes a file without a certificate for no certificate.
-    let is_missing = |pem: &[u8]| CertificateDer::pem_slice_iter(pem).next().is_none();
-    if authorities.as_deref().is_some_and(is_missing) {
+    let are_certificates = |pem: &[u8]| {
+        let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
+        certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
+    };
+    if authorities.as_deref().is_some_and(|pem| !are_certificates(pem)) {
         return Err(ShareError::Authorities);
     }
     let client_tls = client_certificate.clone().map(|(client_cert, client_key)| {
-        let is_valid = !is_missing(&client_cert) && PrivateKeyDer::from_pem_slice(&client_key).is_ok();
+        let is_valid = are_certificates(&client_cert) && PrivateKeyDer::from_pem_slice(&client_key).is_ok();
         is_valid.then_some(ClientTlsConfig { client_cert, client_key }).ok_or(ShareError::ClientCertificate)
     });
     let certificates = TlsCertificates { client_tls: client_tls.transpose()?, root_cert: authorities.clone() };
     Ok(has_certificates.then_some(certificates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_in_an_address_is_as_it_is_written_also_with_a_plus_sign() {
+        let url = SentinelUrl::parse("redis", "user:a+b@one,two:9/main/2?sentinel_password=c+d%2Fe").unwrap();
+        assert_eq!((url.primary.password(), url.primary.db()), (Some("a+b"), 2));
+        let passwords = url.sentinels.iter().map(|sentinel| sentinel.redis_settings().password());
+        assert_eq!(passwords.collect::<Vec<_>>(), [Some("c+d/e"); 2]);
+    }
 }

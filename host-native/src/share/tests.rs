@@ -369,8 +369,8 @@ async fn two_processes_divide_one_limit_and_a_call_waits_for_the_first_share() {
     assert!(states.iter().all(|state| (state.members, state.limit, state.has_lease) == (2, 8, true)), "{states:?}");
     assert_eq!([states[0].is_leader, states[1].is_leader], [true, false]);
     let statuses = [first.shared.status(), second.shared.status()];
-    let leader = statuses[0].leader();
-    assert_eq!(statuses[1].leader(), leader);
+    let leader = statuses[0].leader().unwrap();
+    assert_eq!(statuses[1].leader().as_ref(), Some(&leader));
     let [share, other_share] = states.map(|state| state.share);
     let shown = format!("{share} of 8 slots, 2 processes, leader {leader} (this one)");
     assert_eq!(statuses[0].to_string(), shown);

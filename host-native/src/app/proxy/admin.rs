@@ -55,8 +55,8 @@ struct SharedPart {
     members: u32,
     limit: u32,
     share: u32,
-    /// The number of the leader, as `--check` shows it.
-    leader: String,
+    /// The number of the leader, as `--check` shows it; `None` before its first decision.
+    leader: Option<String>,
     is_leader: bool,
     /// Whether the process has no valid lease of its share.
     is_degraded: bool,

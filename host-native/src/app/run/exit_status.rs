@@ -194,8 +194,9 @@ fn exit_status(
     let Some(report) = &end.report else {
         return (Exit::Interrupted, Some("interrupted twice; row groups in progress were not finished".to_string()));
     };
+    // With others, the status is that of all, so that it is the same in each process.
     let (made, dropped) = match own {
-        Some(own) => (own.rows_out + own.rows_rejected, own.rows_dropped),
+        Some(own) => (own.rows_out + own.rows_rejected, own.rows_dropped + earlier.rows_dropped),
         None => (report.rows_out, report.rows_dropped),
     };
     let has_rows = made + earlier.rows_out > 0 || dropped == 0;
@@ -300,6 +301,7 @@ mod tests {
         assert_eq!(exit([0, 0], [10, 0]), Exit::Done, "another process has made the row that this one has dropped");
         assert_eq!(exit([4, 0], [5, 1]), Exit::RowsDropped);
         assert_eq!(exit([0, 4], [0, 6]), Exit::Provider, "no row could be finished");
+        assert_eq!(exit([0, 0], [0, 10]), Exit::Provider, "the same in a process that has written nothing");
     }
 
     #[test]

@@ -298,7 +298,8 @@ struct Outputs {
 /// Claims the output directory and opens the decision log, after checking that every requested file can be
 /// written. Or joins the processes that fill the directory, if limits are shared over `share` and the request says so.
 ///
-/// On an error, all files and directories are left as they were.
+/// On an error, all files and directories are left as they were; but of processes that begin an output together, the
+/// job remains even if none of them goes on.
 async fn claim_outputs(
     request: &RunRequest,
     spec: &OutputSpec,

@@ -108,15 +108,21 @@ pub(super) fn check_together(file: &PipelineFile, request: &RunRequest) -> Resul
 async fn check_server(directory: &SharedDirectory, queue: &RowGroupQueue, address: &str) -> Result<(), Error> {
     let start = Instant::now();
     loop {
-        let others = directory.others()?;
-        let announced = queue.announce(&others).await;
-        let unknown =
-            announced.map_err(|why| ShareError::Unreachable { address: address.to_string(), why: why.to_string() });
-        let unknown = unknown.map_err(|error| Error::Setting(error.to_string()))?;
-        let Some(process) = unknown.first() else { return Ok(()) };
-        if start.elapsed() > ANNOUNCED {
-            let path = directory.process_path(process);
-            return Err(OutputError::OtherServer { path, address: address.to_string() }.into());
+        let is_last = start.elapsed() > ANNOUNCED;
+        match queue.announce(&directory.others()?).await {
+            Ok(unknown) => match unknown.first() {
+                None => return Ok(()),
+                Some(process) if is_last => {
+                    let path = directory.process_path(process);
+                    return Err(OutputError::OtherServer { path, address: address.to_string() }.into());
+                }
+                Some(_) => {}
+            },
+            Err(why) if is_last => {
+                let error = ShareError::Unreachable { address: address.to_string(), why: why.to_string() };
+                return Err(Error::Setting(error.to_string()));
+            }
+            Err(_) => {}
         }
         sleep(BEAT).await;
     }
@@ -207,7 +213,8 @@ impl DatasetMember {
                         return Ok(None);
                     }
                     match self.queue.fill(&missing).await {
-                        Ok(()) => continue,
+                        Ok(true) => continue,
+                        Ok(false) => None,
                         Err(error) => Some(error),
                     }
                 }
