@@ -126,7 +126,10 @@ impl HttpClient {
     #[must_use]
     pub fn with_extras(mut self, extras: &RequestExtras) -> Self {
         self.headers.extend(extras.headers.clone());
-        self.redactor = self.redactor.with_keys(extras.secrets.iter().map(|key| key.secret().as_bytes()));
+        let secrets = extras.secrets.iter().map(ApiKey::secret);
+        // A value may begin with a scheme such as `Bearer`, without which an error may quote it.
+        let bare = secrets.clone().filter_map(|secret| secret.rsplit(' ').next());
+        self.redactor = self.redactor.with_keys(secrets.chain(bare).map(str::as_bytes));
         if !extras.query.is_empty() {
             self.url.query_pairs_mut().extend_pairs(&extras.query);
         }

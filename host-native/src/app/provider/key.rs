@@ -76,11 +76,18 @@ pub fn is_name_of_key(name: &str) -> bool {
         "signature",
     ];
     // They name a request or a part of a list, and give no access.
-    const OTHERS: [&str; 4] = ["idempotencykey", "pagetoken", "nextpagetoken", "continuationtoken"];
+    const OTHERS: [&str; 7] =
+        ["idempotencykey", "pagetoken", "nextpagetoken", "continuationtoken", "nexttoken", "skiptoken", "synctoken"];
     let name = name.to_ascii_lowercase();
     let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
     let is_word = |word: &str| WORDS.contains(&word) || ENDS.iter().any(|end| word.ends_with(end));
     words().any(is_word) && !OTHERS.contains(&words().collect::<String>().as_str())
+}
+
+/// Returns whether an environment variable has the name of a credential. `PWD` is the working directory.
+#[must_use]
+pub fn is_variable_of_key(name: &str) -> bool {
+    is_name_of_key(name) && name != "PWD"
 }
 
 /// Returns whether text in the place of a variable's name can be shown. Where no variable of this name is set, any
@@ -132,11 +139,27 @@ mod tests {
         ] {
             assert!(is_name_of_key(name), "{name}");
         }
-        for name in
-            ["max_tokens", "model", "limit", "idempotency-key", "pageToken", "next_page_token", "author", "design", ""]
-        {
+        for name in [
+            "max_tokens",
+            "model",
+            "limit",
+            "idempotency-key",
+            "pageToken",
+            "next_page_token",
+            "nextToken",
+            "$skiptoken",
+            "author",
+            "design",
+            "",
+        ] {
             assert!(!is_name_of_key(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_command_gets_its_working_directory_and_no_password() {
+        assert!(is_variable_of_key("MYSQL_PWD") && is_variable_of_key("SSH_AUTH_SOCK"));
+        assert!(!is_variable_of_key("PWD") && !is_variable_of_key("PATH"));
     }
 
     #[test]

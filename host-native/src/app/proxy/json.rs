@@ -16,8 +16,18 @@ use crate::app::tokens;
 
 /// The keys that select limits, and those that name more models. Some parsers, such as Go's, match keys
 /// case-insensitively.
-const LIMIT_KEYS: [&str; 8] =
-    ["model", "models", "fallbacks", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
+const LIMIT_KEYS: [&str; 10] = [
+    "model",
+    "models",
+    "fallbacks",
+    "context_window_fallbacks",
+    "content_policy_fallbacks",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n",
+    "best_of",
+];
 
 /// Keys whose values may be embedded files.
 const FILE_KEYS: [&str; 3] = ["url", "image_url", "file_data"];

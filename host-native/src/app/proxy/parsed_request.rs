@@ -63,7 +63,8 @@ impl MediaType {
 
 /// The names of lists of more models, in JSON and in forms. Some providers call these if `model` fails: models
 /// that the client may not be allowed to use, outside of their limits and budgets.
-pub(super) const MODEL_LISTS: [&str; 2] = ["models", "fallbacks"];
+pub(super) const MODEL_LISTS: [&str; 4] =
+    ["models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks"];
 
 /// A parsed request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +93,10 @@ struct RequestFields<'a> {
     models: Option<&'a RawValue>,
     #[serde(borrow)]
     fallbacks: Option<&'a RawValue>,
+    #[serde(borrow)]
+    context_window_fallbacks: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content_policy_fallbacks: Option<&'a RawValue>,
     #[serde(borrow)]
     max_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -129,7 +134,8 @@ impl ParsedRequest {
         let refuse = |why: String| ProxyError::BadJson { why };
         let text_tokens = json::check(&body).map_err(refuse)?;
         let fields: RequestFields<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
-        for (name, list) in MODEL_LISTS.into_iter().zip([fields.models, fields.fallbacks]) {
+        let lists = [fields.models, fields.fallbacks, fields.context_window_fallbacks, fields.content_policy_fallbacks];
+        for (name, list) in MODEL_LISTS.into_iter().zip(lists) {
             if list.is_some() {
                 return Err(ProxyError::SeveralModels { name });
             }
@@ -304,7 +310,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_lists_more_models_is_rejected() {
-        for name in ["models", "fallbacks"] {
+        for name in MODEL_LISTS {
             for list in ["[]", "[\"m\"]", "[\"other\"]", "\"other\""] {
                 let refused = json(&format!("{{\"model\":\"m\",\"{name}\":{list}}}")).await;
                 assert_eq!(refused, Err(ProxyError::SeveralModels { name }), "{list}");

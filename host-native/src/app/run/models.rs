@@ -27,7 +27,7 @@ use crate::app::provider::cost::{Ledger, Price, SharedLedger};
 use crate::app::provider::embedding::EmbeddingClient;
 use crate::app::provider::http::{HttpClient, HttpEndpoint, RequestExtras};
 use crate::app::provider::image::ImageClient;
-use crate::app::provider::key::{can_be_shown, is_name_of_key, is_variable_name};
+use crate::app::provider::key::{can_be_shown, is_variable_name, is_variable_of_key};
 use crate::app::provider::{ApiKey, ChatClient, ChatEndpoint, Client};
 use crate::app::run::columns::CalledModel;
 use crate::app::run::provider::Provider;
@@ -450,7 +450,8 @@ fn hidden_variables(file: &PipelineFile, pass_env: &[String]) -> Vec<OsString> {
     let of_share = |name: &str| file.share.as_ref().and_then(|share| share.variable()).is_some_and(|of| of == name);
     let is_hidden = |name: &OsString| {
         let name = name.to_string_lossy();
-        (of_models(&name) || of_share(&name) || is_name_of_key(&name)) && !pass_env.iter().any(|passed| *passed == name)
+        (of_models(&name) || of_share(&name) || is_variable_of_key(&name))
+            && !pass_env.iter().any(|passed| *passed == name)
     };
     env::vars_os().map(|(name, _)| name).filter(is_hidden).collect()
 }
