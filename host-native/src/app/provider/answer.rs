@@ -322,7 +322,8 @@ pub fn error_for(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Syst
         // Without the query, which may contain secrets.
         Some(location) if status.is_redirection() => {
             let location = excerpt(location.split(['?', '#']).next().unwrap_or_default());
-            let base_url = ENDPOINTS.iter().find_map(|path| location.strip_suffix(path));
+            let base_url =
+                ENDPOINTS.iter().find_map(|path| location.strip_suffix(path)).filter(|url| url.contains("://"));
             let base_url = base_url.map_or_else(|| "the final address".to_string(), |base_url| format!("`{base_url}`"));
             error.map_detail(|_| format!("it redirects to {location}; set `base_url` to {base_url}"))
         }
@@ -422,6 +423,7 @@ mod tests {
                 "https://new.example/v1/chat/completions; set `base_url` to `https://new.example/v1`",
             ),
             ("https://new.example/login", "https://new.example/login; set `base_url` to the final address"),
+            ("/v2/chat/completions", "/v2/chat/completions; set `base_url` to the final address"),
         ] {
             let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(location))]);
             let error = error_for(StatusCode::PERMANENT_REDIRECT, &headers, b"moved", SystemTime::UNIX_EPOCH).unwrap();

@@ -307,7 +307,10 @@ pub fn outage_text(health: HealthState, now: Instant, error: Option<&str>) -> Op
         HealthState::Probing { since } => format!("down for {}, a probe is in flight", seconds(now - since)),
         HealthState::Unavailable { cause, .. } => return Some(format!("cannot be used: {cause}")),
     };
-    Some(error.map_or_else(|| state.clone(), |error| format!("{state}: {error}")))
+    Some(match error {
+        Some(error) => format!("{state}: {error}"),
+        None => state,
+    })
 }
 
 fn column_text(column: &ColumnView) -> String {

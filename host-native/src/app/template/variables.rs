@@ -2,11 +2,31 @@
 
 use std::collections::BTreeSet;
 
+/// What templates take for a function, a constant or an operator.
+const RESERVED: [&str; 16] = [
+    "dict",
+    "namespace",
+    "range",
+    "true",
+    "false",
+    "none",
+    "True",
+    "False",
+    "None",
+    "not",
+    "and",
+    "or",
+    "in",
+    "is",
+    "if",
+    "else",
+];
+
 /// Returns the variable of each column of `names`, in their order.
 ///
 /// The variable is the name, if templates can spell it: letters and digits of any script and `_`, without a digit at
 /// the start. Otherwise each character that they cannot spell is replaced by `_`: `full_name` for `full name`, and
-/// `_2024` for `2024`. If that is the variable of another column, too, the column keeps its name, which templates
+/// `_2024` for `2024`. A name that has another meaning has `_` after it: `range_`. If that is the variable of another column, too, the column keeps its name, which templates
 /// cannot spell.
 #[must_use]
 pub fn variables_of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
@@ -27,13 +47,14 @@ pub fn variables_of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Str
 
 /// Returns whether templates can spell `name`.
 fn is_variable(name: &str) -> bool {
-    name.starts_with(is_start) && name.chars().all(is_part)
+    name.starts_with(is_start) && name.chars().all(is_part) && !RESERVED.contains(&name)
 }
 
 fn variable_for(name: &str) -> String {
     let start = if name.starts_with(is_start) || !name.starts_with(is_part) { "" } else { "_" };
     let parts = name.chars().map(|c| if is_part(c) { c } else { '_' });
-    start.chars().chain(parts).collect()
+    let end = if RESERVED.contains(&name) { "_" } else { "" };
+    start.chars().chain(parts).chain(end.chars()).collect()
 }
 
 fn is_start(c: char) -> bool {
@@ -61,8 +82,8 @@ mod tests {
 
     #[test]
     fn what_templates_cannot_spell_is_an_underscore() {
-        let names = ["full name", "customer-id", "2024", "größe (cm)", "", "?", "²x"];
-        let expected = ["full_name", "customer_id", "_2024", "größe__cm_", "", "_", "_x"];
+        let names = ["full name", "customer-id", "2024", "größe (cm)", "", "?", "²x", "range", "in"];
+        let expected = ["full_name", "customer_id", "_2024", "größe__cm_", "", "_", "_x", "range_", "in_"];
         assert_eq!(variables(&names), expected);
     }
 
