@@ -1,4 +1,4 @@
-//! Handles panics in code from outside the crate: in a workload, a sink or a waker.
+//! Handles panics in code from outside the crate: in a workload, a task policy, a sink or a waker.
 
 use alloc::string::String;
 

@@ -24,8 +24,8 @@ pub type AcquireOwned<H> = AcquireOf<Gate<H>>;
 /// permit that was granted but not yet returned is released as local cancelled. This also holds after a panic
 /// in a waker.
 ///
-/// If the lease of a [shared](crate::share) limit lapses between the grant and the poll, the permit is given back,
-/// and the future waits again, until the same deadline.
+/// If the lease of a [shared](crate::share) limit lapses between the grant and the poll, the permit is given
+/// back, and the future waits again, until the same deadline.
 #[must_use = "a future does nothing until it is polled"]
 pub struct AcquireOf<G: GateRef> {
     /// Moved into the permit. `None` once the future is ready.

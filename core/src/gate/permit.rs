@@ -87,9 +87,9 @@ impl<G: GateRef> PermitOf<G> {
     /// Returns whether the call may be sent now.
     ///
     /// It is `false` only if the limit is a [share](crate::share) whose lease has lapsed since the grant, for
-    /// example because the process was suspended. [`AcquireOf`](super::AcquireOf) has checked it. Check it again
-    /// if something else was awaited between the permit and the first byte of the call. If it is `false`, drop the
-    /// permit and acquire another.
+    /// example because the process was suspended. [`AcquireOf`](super::AcquireOf) has checked it. Check it
+    /// again if something else was awaited between the permit and the first byte of the call. If it is
+    /// `false`, drop the permit and acquire another.
     #[must_use]
     pub fn may_send(&self) -> bool {
         self.gate.gate().shared.may_send(self.resource())

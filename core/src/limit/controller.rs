@@ -375,8 +375,8 @@ impl Controller {
         grant
     }
 
-    /// Counts a call that started before the cut at grant number `cut`, but is known only now. The algorithm has
-    /// separated the calls before and after the cut, so it does not learn from this start.
+    /// Counts a call that started before the cut at grant number `cut`, but is known only now. The algorithm
+    /// has separated the calls before and after the cut, so it does not learn from this start.
     pub(crate) fn grant_before_cut(&mut self, now: Instant, cut: u64) -> Grant {
         self.in_flight += 1;
         let since = RecordedInstant::at(now, true);

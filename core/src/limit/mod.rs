@@ -143,14 +143,14 @@ pub trait LimitAlgorithm: Send {
         None
     }
 
-    /// Returns the time between two calls at the rate that the algorithm has learned, or `None` if it knows no
-    /// rate. The leader of a [shared](crate::share) limit divides the rate between the members.
+    /// Returns the time between two calls at the rate that the algorithm has learned, or `None` if it knows
+    /// no rate. The leader of a [shared](crate::share) limit divides the rate between the members.
     fn interval(&self) -> Option<Duration> {
         None
     }
 
-    /// Continues at a rate that the last leader of a [shared](crate::share) limit has learned. Refusals correct
-    /// it. The default does nothing.
+    /// Continues at a rate that the last leader of a [shared](crate::share) limit has learned. Refusals
+    /// correct it. The default does nothing.
     fn set_interval(&mut self, _now: Instant, _interval: Duration) {}
 
     /// Returns whether a call that was granted may be sent now.

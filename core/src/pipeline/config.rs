@@ -77,8 +77,8 @@ pub struct PipelineConfig {
     pub row_groups: u32,
     /// Lets a control loop choose the number of admitted row groups, up to `row_groups`. Default: `None`.
     pub adaptive: Option<AdaptiveRowGroups>,
-    /// The largest number of concurrent workers, where those of one [batch](crate::pipeline::TaskBatch) count as
-    /// one. This is the limit of the resource `submission`. Default: 1024.
+    /// The largest number of concurrent workers, where those of one [batch](crate::pipeline::TaskBatch) count
+    /// as one. This is the limit of the resource `submission`. Default: 1024.
     pub submission_limit: u32,
     /// Decides when a fairness group may hold more than its share. Default: bounded borrowing.
     pub policy: PolicyChoice,

@@ -28,7 +28,8 @@
 //! - A *live* row is computed by this run and was not dropped.
 //! - An *unmade* row was neither saved nor dropped, because the run stopped. A resumed run computes it.
 //! - A *batch* is up to [`Column::batched`] ready cells of one row group and column that start together. A
-//!   cell that is ready is *gathered* until its batch is due; then one of them, the *lead*, is queued for all.
+//!   cell that is ready is *gathered* until its batch is due; then one of them, the *lead*, is queued for
+//!   all.
 //! - A *parked* task is left for a resumed run, because its provider is unavailable.
 //!
 //! | item | what it is for |

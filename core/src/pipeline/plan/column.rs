@@ -34,7 +34,8 @@ pub struct Column {
     /// The largest number of cells that start together. See [`Column::batched`]. Default: 1.
     #[cfg_attr(feature = "serde", serde(default = "one", skip_serializing_if = "is_one"))]
     pub batch_size: u32,
-    /// Whether cells that are retried start in smaller batches. See [`Column::splits_retries`]. Default: false.
+    /// Whether cells that are retried start in smaller batches. See [`Column::splits_retries`]. Default:
+    /// false.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "core::ops::Not::not"))]
     pub splits_retries: bool,
 }

@@ -13,9 +13,10 @@
 //! `open` is the number of cells that are neither done nor dropped. A deferred cell is not waited for: it
 //! becomes ready only after the row group has no running or queued task.
 //!
-//! A batch has only cells of one *level*, and `unassigned` and `size` are those of the level. The level is the
-//! number of retries that a cell has used. If the column [splits](crate::pipeline::Column::splits_retries) its
-//! retries, each level has a smaller size than the one before, down to 1 for the last retry:
+//! A batch has only cells of one *level*, and `unassigned` and `size` are those of the level. The level is
+//! the number of retries that a cell has used. If the column
+//! [splits](crate::pipeline::Column::splits_retries) its retries, each level has a smaller size than the one
+//! before, down to 1 for the last retry:
 //!
 //! ```text
 //! size of level r = size / 2^(r * shift), at least 1      shift = ceil(log2(size) / retries)
@@ -125,8 +126,8 @@ impl Batches {
         *self = Self { busy: self.busy, ..Self::new(self.sizes) };
     }
 
-    /// Removes and returns a gathered row to lead a batch, if a batch is due, and assigns the rows after it to
-    /// the batch. The caller queues the row.
+    /// Removes and returns a gathered row to lead a batch, if a batch is due, and assigns the rows after it
+    /// to the batch. The caller queues the row.
     ///
     /// `open` is the number of cells that are neither done nor dropped. If `is_last_work` is true, the row
     /// group has no running or queued task, and a batch is kept only for delayed cells, because they become

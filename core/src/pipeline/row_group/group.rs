@@ -183,8 +183,8 @@ impl RowGroup {
         Some((column, Some(batches[plan.batch_rank(column)?].take_lead(open, is_last_work, is_gathered)?)))
     }
 
-    /// Returns a gathered cell to start together with the cell `lead` in a batch that has `taken` cells, if it
-    /// has room. The caller starts it.
+    /// Returns a gathered cell to start together with the cell `lead` in a batch that has `taken` cells, if
+    /// it has room. The caller starts it.
     pub(super) fn next_follower(&mut self, plan: &Plan, lead: LocalKey, taken: u32) -> Option<LocalKey> {
         let Self { frontier, batches, .. } = self;
         let (column, retries) = (lead.0, frontier.entry(plan, lead).rounds);

@@ -1,5 +1,5 @@
 //! Retries of calls that failed in an outage, and the effects of a change of health on waiters. The rules are
-//! in `provider/health.rs`.
+//! in `provider/health/`.
 
 use alloc::vec::Vec;
 

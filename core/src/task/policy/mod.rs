@@ -28,7 +28,7 @@ use crate::error::ConfigError;
 /// A policy that panics while it decides for a pipeline stops the run. The report's reason is
 /// [`PolicyPanicked`](crate::pipeline::StopReason::PolicyPanicked), with the message of the panic. Without
 /// the feature `std`, and in a stand-alone [`Dispatcher`](super::Dispatcher), the panic unwinds to the
-/// caller.
+/// caller, and so does one of `group_registered`, in any case.
 pub trait TaskPolicy {
     /// Decides whether the candidate of `view` may start. Returns what it borrows, or why it may not start
     /// and until when.
