@@ -90,10 +90,10 @@
 //!
 //! | feature | default | what it enables |
 //! | --- | --- | --- |
-//! | `std` | yes | panics of workloads, sinks, wakers and policies are caught; no decision depends on it |
-//! | `serde` | no | `Serialize` and `Deserialize` for configurations, snapshots, events and decision logs |
+//! | `std` | yes | panics of workloads, sinks, wakers and policies are caught; checks of hosts get threads and a time limit |
+//! | `serde` | no | `Serialize` and `Deserialize` for configurations, commands, snapshots, events and logs |
 //! | `sim` | no | the module `sim`; enables `serde`, because scenarios are files |
-//! | `schemars` | no | `JsonSchema` for scenarios, and for the samples and reports of their runs; enables `serde` |
+//! | `schemars` | no | with `sim`: `JsonSchema` for scenarios, samples and reports of runs; enables `serde` |
 //!
 //! The crate is `no_std` and needs `alloc` and a target with atomic pointers (`target_has_atomic = "ptr"`).
 #![no_std]
