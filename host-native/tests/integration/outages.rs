@@ -121,8 +121,8 @@ fn calls_of(ended: &Ended) -> Value {
 ///
 /// These are the calls in flight, the five consecutive failures that open the outage, the calls that are sent
 /// one after the other until nothing has succeeded for a second, and the probes. There are some ten calls in that
-/// second, and twice as many if late successes prolong it on a slow machine. The pauses between probes start at
-/// 0.5 s and double up to 30 s. Jitter makes each at most a fifth shorter.
+/// second, and up to four times as many if late successes prolong it on a slow machine. The pauses
+/// between probes start at 0.5 s and double up to 30 s. Jitter makes each at most a fifth shorter.
 fn max_failures(in_flight: u64, outage: Duration) -> u64 {
     let pauses = (0..).map(|doubled| Duration::from_millis(500 << doubled.min(6)).min(Duration::from_secs(30)) * 4 / 5);
     let times = pauses.scan(Duration::ZERO, |time, pause| {
@@ -130,7 +130,7 @@ fn max_failures(in_flight: u64, outage: Duration) -> u64 {
         Some(*time)
     });
     let probes = times.take_while(|time| *time <= outage).count() as u64;
-    in_flight + 5 + 20 + probes
+    in_flight + 5 + 40 + probes
 }
 
 /// Runs a pipeline whose provider is killed and restarted after `pause`, and asserts that no row is lost.
