@@ -12,22 +12,11 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
+use super::parsed_request::MODEL_LISTS;
 use crate::app::tokens;
 
-/// The keys that select limits, and those that name more models. Some parsers, such as Go's, match keys
-/// case-insensitively.
-const LIMIT_KEYS: [&str; 10] = [
-    "model",
-    "models",
-    "fallbacks",
-    "context_window_fallbacks",
-    "content_policy_fallbacks",
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "n",
-    "best_of",
-];
+/// The keys that select limits, besides [`MODEL_LISTS`]. Some parsers, such as Go's, match keys case-insensitively.
+const LIMIT_KEYS: [&str; 6] = ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 
 /// Keys whose values may be embedded files.
 const FILE_KEYS: [&str; 3] = ["url", "image_url", "file_data"];
@@ -163,7 +152,10 @@ impl<'de> Visitor<'de> for ValueWalker<'_> {
         let mut seen = HashSet::new();
         while let Some(Key(key)) = entries.next_key::<Key<'_>>()? {
             if self.depth == 0
-                && let Some(name) = LIMIT_KEYS.iter().find(|name| key != **name && fold_case(&key) == fold_case(name))
+                && let Some(name) = LIMIT_KEYS
+                    .iter()
+                    .chain(&MODEL_LISTS)
+                    .find(|name| key != **name && fold_case(&key) == fold_case(name))
             {
                 return Err(A::Error::custom(format!("the key {} may be read as `{name}`", shown(&key))));
             }
