@@ -68,8 +68,8 @@ impl SharedDirectory {
     /// # Errors
     ///
     /// If a run has the directory for itself, the directory holds other files, another job, or row groups that
-    /// are complete in part, the other processes have another name in `[share]`, its file system has no hard links, or a file cannot be read or written. Nothing is
-    /// changed then, except if writing fails.
+    /// are complete in part, the other processes have another name in `[share]`, its file system has no hard links,
+    /// or a file cannot be read or written. Nothing is changed then, except if writing fails.
     pub fn join(
         root: &Path,
         spec: OutputSpec,
