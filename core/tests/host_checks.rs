@@ -1,14 +1,22 @@
 //! Tests of the host checks: they pass for a correct host, and report the rule that a faulty host violates.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, ThreadId};
 
+use futures_timer::Delay;
+use lock_api::{GuardSend, RawMutex};
+use pollster::block_on;
 use tidegate_core::runtime::{
     Host, HostError, HostRule, Spawn, Timer, check_host, check_host_within, check_spawn, check_spawn_within,
-    watch_shutdown,
+    check_threads, check_threads_within, watch_shutdown,
 };
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
 use tidegate_core::time::{Clock, Duration, Instant};
@@ -264,4 +272,118 @@ fn a_runtime_that_keeps_its_futures_after_shutdown_is_found() {
     let watch = watch_shutdown(&host).expect("nothing panics");
     drop((host, executor));
     assert_eq!(watch.check().map_err(|error| error.rule), Err(HostRule::ShutdownDropsFutures));
+}
+
+/// A host for several threads, whose lock is a parameter.
+struct ThreadHost<L> {
+    origin: std::time::Instant,
+    lock: PhantomData<fn() -> L>,
+}
+
+impl<L> ThreadHost<L> {
+    fn new() -> Self {
+        Self { origin: std::time::Instant::now(), lock: PhantomData }
+    }
+}
+
+impl<L> Clone for ThreadHost<L> {
+    fn clone(&self) -> Self {
+        Self { origin: self.origin, lock: PhantomData }
+    }
+}
+
+impl<L> Clock for ThreadHost<L> {
+    fn now(&self) -> Instant {
+        Instant::ZERO + self.origin.elapsed().into()
+    }
+}
+
+impl<L> Timer for ThreadHost<L> {
+    type Sleep = Delay;
+
+    fn sleep_until(&self, at: Instant) -> Delay {
+        Delay::new((at - self.now()).into())
+    }
+}
+
+impl<L: RawMutex + 'static> Host for ThreadHost<L> {
+    type Lock = L;
+}
+
+/// A lock that is acquired although it is held, or one that stays locked.
+struct FaultyLock<const STAYS_LOCKED: bool>(AtomicBool);
+
+// SAFETY: it is unsound on purpose. What it guards here is used by one thread, or has no data.
+#[allow(unsafe_code)]
+unsafe impl<const STAYS_LOCKED: bool> RawMutex for FaultyLock<STAYS_LOCKED> {
+    #[allow(clippy::declare_interior_mutable_const)] // The trait asks for a constant initial value.
+    const INIT: Self = Self(AtomicBool::new(false));
+    type Guard = GuardSend;
+
+    fn lock(&self) -> GuardSend {
+        self.0.store(true, Ordering::SeqCst);
+        GuardSend::new()
+    }
+
+    fn try_lock(&self) -> Option<GuardSend> {
+        (!STAYS_LOCKED || !self.0.swap(true, Ordering::SeqCst)).then_some(GuardSend::new())
+    }
+
+    unsafe fn unlock(&self, _guard: GuardSend) {}
+
+    fn is_locked(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn a_correct_host_for_several_threads_passes() {
+    assert_eq!(block_on(check_threads(ThreadHost::<parking_lot::RawMutex>::new())), Ok(()));
+}
+
+#[test]
+fn a_lock_that_does_not_exclude_is_found_on_one_thread_and_between_threads() {
+    let of_one = |error: HostError| (error.rule, error.found);
+    let twice = Err((HostRule::LockExcludes, "it was acquired twice".to_owned()));
+    assert_eq!(block_on(check_host(ThreadHost::<FaultyLock<false>>::new())).map_err(of_one), twice);
+    assert_eq!(block_on(check_threads(ThreadHost::<FaultyLock<false>>::new())).map_err(of_one), twice);
+    let locked = Err((HostRule::LockExcludes, "it stayed locked".to_owned()));
+    assert_eq!(block_on(check_host(ThreadHost::<FaultyLock<true>>::new())).map_err(of_one), locked);
+    assert_eq!(block_on(check_threads(ThreadHost::<FaultyLock<true>>::new())).map_err(of_one), locked);
+}
+
+/// Sends the number of the thread that wakes it.
+struct SendsThread(Sender<ThreadId>);
+
+impl Wake for SendsThread {
+    fn wake(self: Arc<Self>) {
+        // Fails only if the executor has ended.
+        let _ = self.0.send(thread::current().id());
+    }
+}
+
+/// An executor that ignores wakes from other threads. It polls the future once more after the first of them,
+/// with `is_over` set: the limit of a check ends then.
+fn block_on_deaf(future: impl Future<Output = Result<(), HostError>>, is_over: &Cell<bool>) -> Result<(), HostError> {
+    let (sender, woken) = mpsc::channel();
+    let waker = Waker::from(Arc::new(SendsThread(sender)));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        if woken.recv().expect("the waker lives as long as this") != thread::current().id() {
+            is_over.set(true);
+        }
+    }
+}
+
+#[test]
+fn an_executor_that_ignores_wakes_from_other_threads_is_found() {
+    let is_over = Cell::new(false);
+    let limit = poll_fn(|_| if is_over.get() { Poll::Ready(()) } else { Poll::Pending });
+    let host = ThreadHost::<parking_lot::RawMutex>::new();
+    let error = block_on_deaf(check_threads_within(host, limit), &is_over).expect_err("the fault is found");
+    assert_eq!(error.rule, HostRule::WakesFromOtherThreads);
+    assert_eq!(error.place, "a thread wakes the task that awaits the check after 2ms");
 }

@@ -350,19 +350,23 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         Ok(())
     }
 
-    /// Waits until `poll` is ready. `rule` is violated if the limit is over first.
+    /// Waits until `poll` is ready. `rule` is violated if the limit is over first. The limit is polled first,
+    /// because its end may be what woke the task: what is ready by then came without a wake.
     async fn wait<T>(
         &mut self,
         place: &str,
         rule: HostRule,
         mut poll: impl FnMut(&mut Context<'_>) -> Result<Poll<T>, HostError>,
     ) -> Result<T, HostError> {
-        poll_fn(|context| match poll(context) {
-            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-            Err(error) => Poll::Ready(Err(error)),
-            Ok(Poll::Pending) => self.limit.as_mut().poll(context).map(|()| {
-                Err(HostError::new(rule, place, "nothing had happened when the limit of the check was over", "an end"))
-            }),
+        poll_fn(|context| match self.limit.as_mut().poll(context) {
+            Poll::Ready(()) => {
+                let found = "nothing had happened when the limit of the check was over";
+                Poll::Ready(Err(HostError::new(rule, place, found, "an end")))
+            }
+            Poll::Pending => match poll(context) {
+                Ok(poll) => poll.map(Ok),
+                Err(error) => Poll::Ready(Err(error)),
+            },
         })
         .await
     }
