@@ -7,6 +7,10 @@
 //!
 //! # Quick start
 //!
+//! ```toml
+//! tidegate-core = { version = "0.1", features = ["sim"] }
+//! ```
+//!
 //! A [`Gate`](gate::Gate) admits calls. Here it runs on the executor of the feature `sim`, in virtual time.
 //! [`runtime`] lists hosts for tokio, smol, embassy and plain threads. The crate `tidegate-native` has a host
 //! for tokio.
@@ -56,19 +60,29 @@
 //!
 //! # Examples
 //!
-//! `cargo run -p tidegate-core --features sim --example NAME` runs one of the examples in `core/examples`.
+//! In the repository, `cargo run -p tidegate-core --features sim --example NAME` runs one.
 //!
 //! | example | what it shows |
 //! | --- | --- |
-//! | `machine_by_hand` | request admission without a runtime: commands, effects and one timer |
-//! | `gate_in_virtual_time` | a gate with three callers and one slot; no time passes |
-//! | `pipeline_through_a_gate` | a pipeline whose workers release their slots while a provider pauses |
-//! | `policy_with_manual_clock` | a test of cap, budget and cooldown with a clock that the test sets |
-//! | `host_on_tokio` and four more | a host, with a gate and a pipeline on it; [`runtime`] lists them |
-//! | `own_limit` | a custom [`LimitAlgorithm`](limit::LimitAlgorithm) in request admission |
-//! | `own_limit_in_a_scenario` | such an algorithm in a simulated run, compared with AIMD |
-//! | `own_task_policy` | a custom [`TaskPolicy`](task::TaskPolicy) in a [`Dispatcher`](task::Dispatcher) |
-//! | `own_policy_in_a_scenario` | such a policy in a simulated run, judged by a `PolicyReport` |
+//! | [`machine_by_hand`] | request admission without a runtime: commands, effects and one timer |
+//! | [`gate_in_virtual_time`] | a gate with three callers and one slot; no time passes |
+//! | [`pipeline_through_a_gate`] | a pipeline whose workers release their slots while a provider pauses |
+//! | [`policy_with_manual_clock`] | a test of cap, budget and cooldown with a clock that the test sets |
+//! | [`host_on_tokio`] and four more | a host, with a gate and a pipeline on it; [`runtime`] lists them |
+//! | [`own_limit`] | a custom [`LimitAlgorithm`](limit::LimitAlgorithm) in request admission |
+//! | [`own_limit_in_a_scenario`] | such an algorithm in a simulated run, compared with AIMD |
+//! | [`own_task_policy`] | a custom [`TaskPolicy`](task::TaskPolicy) in a [`Dispatcher`](task::Dispatcher) |
+//! | [`own_policy_in_a_scenario`] | such a policy in a simulated run, judged by a `PolicyReport` |
+//!
+//! [`machine_by_hand`]: examples::machine_by_hand
+//! [`gate_in_virtual_time`]: examples::gate_in_virtual_time
+//! [`pipeline_through_a_gate`]: examples::pipeline_through_a_gate
+//! [`policy_with_manual_clock`]: examples::policy_with_manual_clock
+//! [`host_on_tokio`]: examples::host_on_tokio
+//! [`own_limit`]: examples::own_limit
+//! [`own_limit_in_a_scenario`]: examples::own_limit_in_a_scenario
+//! [`own_task_policy`]: examples::own_task_policy
+//! [`own_policy_in_a_scenario`]: examples::own_policy_in_a_scenario
 //!
 //! # Layers, top to bottom
 //!
@@ -90,7 +104,7 @@
 //!
 //! | feature | default | what it enables |
 //! | --- | --- | --- |
-//! | `std` | yes | panics of workloads, sinks, wakers and policies are caught; checks of hosts get threads and a time limit |
+//! | `std` | yes | panics of workloads, sinks, wakers and policies are caught; host checks end in time |
 //! | `serde` | no | `Serialize` and `Deserialize` for configurations, commands, snapshots, events and logs |
 //! | `sim` | no | the module `sim`; enables `serde`, because scenarios are files |
 //! | `schemars` | no | with `sim`: `JsonSchema` for scenarios, samples and reports of runs; enables `serde` |
@@ -111,6 +125,8 @@ pub mod call;
 pub mod driver;
 pub mod error;
 pub mod event;
+#[cfg(all(doc, not(doctest)))]
+pub mod examples;
 pub mod fair_queue;
 pub mod gate;
 #[cfg(feature = "serde")]

@@ -58,15 +58,21 @@
 //! [`Timer::Sleep`] resolves to `()`. A timer with another output, as that of smol, goes in a boxed `async`
 //! block.
 //!
-//! These examples in `core/examples` have a host each, with a gate and a pipeline on it. None uses `unsafe`.
+//! These examples have a host each, with a gate and a pipeline on it. None uses `unsafe`.
 //!
 //! | example | runtime | futures | lock |
 //! | --- | --- | --- | --- |
-//! | `host_on_tokio` | tokio on several threads | `Send` | `parking_lot` |
-//! | `host_on_tokio_local` | tokio on one thread | any | `tidegate-local-lock` |
-//! | `host_on_smol` | smol | `Send` | `parking_lot` |
-//! | `host_on_embassy` | embassy, here on `std` | any | `tidegate-local-lock` |
-//! | `host_on_threads` | plain threads | `Send` | `parking_lot` |
+//! | [`host_on_tokio`] | tokio on several threads | `Send` | `parking_lot` |
+//! | [`host_on_tokio_local`] | tokio on one thread | any | `tidegate-local-lock` |
+//! | [`host_on_smol`] | smol | `Send` | `parking_lot` |
+//! | [`host_on_embassy`] | embassy, here on `std` | any | `tidegate-local-lock` |
+//! | [`host_on_threads`] | plain threads | `Send` | `parking_lot` |
+//!
+//! [`host_on_tokio`]: crate::examples::host_on_tokio
+//! [`host_on_tokio_local`]: crate::examples::host_on_tokio_local
+//! [`host_on_smol`]: crate::examples::host_on_smol
+//! [`host_on_embassy`]: crate::examples::host_on_embassy
+//! [`host_on_threads`]: crate::examples::host_on_threads
 //!
 //! The author of a host checks it in a test: the clock, the timer and the lock with [`check_host`], the
 //! spawner with [`check_spawn`] and [`watch_shutdown`], and a host that is used on several threads with

@@ -49,14 +49,18 @@
 //! [`World::with_events`]: world::World::with_events
 //!
 //! None of these additions influences the run. The digest of a scenario and a seed is the same in all worlds,
-//! except under a custom policy or limit. The examples `own_policy_in_a_scenario` and
-//! `own_limit_in_a_scenario` show those. A limit algorithm of the crate is a [setting of the
+//! except under a custom policy or limit. The examples [`own_policy_in_a_scenario`] and
+//! [`own_limit_in_a_scenario`] show those. A limit algorithm of the crate is a [setting of the
 //! scenario](scenario::Model::algorithm).
+//!
+//! [`own_policy_in_a_scenario`]: crate::examples::own_policy_in_a_scenario
+//! [`own_limit_in_a_scenario`]: crate::examples::own_limit_in_a_scenario
 //!
 //! # Custom policies and limits
 //!
 //! A [`PolicyReport`](policy::PolicyReport) judges a task policy by the service of each group and by the
-//! wall time. The guide `docs/testing-policies.md` has code to start from, for policies and for limits.
+//! wall time. [A guide](crate::examples::testing_policies) has code to start from, for policies and for
+//! limits.
 //!
 //! # Custom scenarios
 //!
