@@ -516,8 +516,8 @@ impl Budget {
                 // The provider may have counted all calls in flight, or none of them yet.
                 let remaining = remaining.min(MAX_LIMIT);
                 self.bucket.lower_to(now, remaining);
-                // If the provider's limit is above the configured one, its remaining amount says nothing
-                // about ours.
+                // If the provider's limit is above the configured one, its remaining amount is not
+                // comparable with ours.
                 if correction.limit.is_none_or(|limit| limit <= self.config.limit) {
                     self.bucket.raise_to(now, remaining.saturating_sub(self.reserved));
                 }

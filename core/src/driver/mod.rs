@@ -15,7 +15,7 @@
 //! its report: as a fatal error if it was in a task, or else as a failed hook or checkpoint. A panic in a
 //! [`TaskPolicy`](crate::task::TaskPolicy) stops the run as [`PolicyPanicked`](crate::pipeline::StopReason).
 //! With the feature `std`, a panic is caught where it happens and the report contains its message. Without
-//! it, the panic unwinds to the host, and the report says that the worker was lost. A panicking waker does
+//! it, the panic unwinds to the host, and the report states that the worker was lost. A panicking waker does
 //! not prevent other tasks from being woken: see [`gate`](crate::gate).
 
 mod checkpoint;

@@ -183,7 +183,7 @@ pub enum FailureKind {
     TruncatedAnswer,
     /// A content filter of the provider withheld the response, or rejected the prompt.
     ContentFiltered,
-    /// The model refuses to answer the prompt, and the response says so in a field of its own.
+    /// The model refuses to answer the prompt, and the response has a field for that.
     Refused,
     /// The prompt could not be created from the row.
     Template,

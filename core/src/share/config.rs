@@ -37,7 +37,7 @@ pub struct ShareConfig {
     pub fast_beat: Duration,
     /// How long `fast_beat` applies. Zero means never. Default 1 s.
     pub fast_for: Duration,
-    /// How long a member sees no new decision before it takes the lead, above `beat`. Default 1.5 s.
+    /// How long a member reads no new decision before it takes the lead, above `beat`. Default 1.5 s.
     pub takeover_after: Duration,
     /// The most that a member adds at random to `takeover_after`, so that not all try at the same time.
     /// Default 500 ms.

@@ -107,7 +107,7 @@ struct MemberRecord {
     pending: VecDeque<(u64, u32)>,
     /// The share in the newest decision.
     share: u32,
-    /// See [`Demand::served`].
+    /// The last turn in which the member had a slot: see [`Demand::served`].
     served: u64,
     groups: Vec<Group>,
     /// Until when it counts as one with waiting calls.
@@ -407,7 +407,7 @@ impl Coordinator {
         // The starts and ends since the last report, in their order: the algorithm needs to know how many
         // calls were in flight at each start.
         let skipped = report.ends.len() - ended.min(report.ends.len());
-        // The member knew nothing of the last cut when it sent the report.
+        // The member had adopted no decision with the last cut when it sent the report.
         let cut = (report.version < self.cut_version && self.cut_grants > 0).then_some(self.cut_grants);
         for end in &report.ends[skipped..] {
             let Some(record) = self.members.get_mut(&report.member) else { return };
@@ -461,8 +461,8 @@ impl Coordinator {
             self.latencies.push_back(end.latency_ms);
         }
         let before = self.controller.limit(now);
-        // A call that started without a lease says nothing about the shared limit. And the algorithm of this
-        // leader does not know a cut of another leader, and would cut again.
+        // A call that started without a lease is no measurement of the shared limit. And the algorithm of
+        // this leader does not know a cut of another leader, and would cut again.
         let is_hidden = end.version == 0 || end.version < self.cut_version && self.cut_grants == 0;
         self.controller.end(now, &grant.as_reported(number, since), &done, is_hidden);
         if is_refused

@@ -2,13 +2,13 @@
 //!
 //! A division of slots is *max-min fair* if no claim can get more without taking from a claim that has no
 //! more slots for each unit of its weight. It is found by progressive filling: the claims are served in
-//! ascending order of what they want for each unit of weight. A claim gets what it wants as long as that is
-//! at most its part of what is left, by weight. From the first claim on that wants more, each gets its part.
+//! ascending order of demand for each unit of weight. A claim gets its demand as long as that is at most its
+//! part of what is left, by weight. From the first claim on with a higher demand, each gets its part.
 //!
 //! Source: D. Bertsekas, R. Gallager, "Data Networks", 2nd edition, 1992, section 6.5.2.
 //!
 //! Slots are whole, so parts are rounded down. The *remainder*, which is less than one slot for each claim
-//! that wants more, goes round: see [`max_min`].
+//! with a higher demand, goes round: see [`max_min`].
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -22,7 +22,7 @@ pub(super) struct Claim {
     /// Above zero.
     pub(super) weight: u64,
     /// The number of slots that it can use.
-    pub(super) wanted: u64,
+    pub(super) demand: u64,
 }
 
 /// The demand of one member.
@@ -39,21 +39,21 @@ pub(super) struct Demand<'a> {
 struct GroupMember {
     served: u64,
     member: MemberId,
-    wanted: u64,
+    demand: u64,
 }
 
 /// Divides `slots` between claims. Returns the slots of each.
 ///
-/// No claim gets more than it wants. A claim that gets less than it wants gets at least as much for each unit
-/// of weight as any other, up to one slot. The remainder goes to the unsatisfied claims in the order of
+/// No claim gets more than its demand. A claim that gets less gets at least as much for each unit of weight
+/// as any other, up to one slot. The remainder goes to the unsatisfied claims in the order of
 /// `claims`, one slot each, starting at number `first` (modulo their number). O(n log n) for n claims.
 pub(super) fn max_min(slots: u64, claims: &[Claim], first: usize) -> Vec<u64> {
     let mut given = vec![0; claims.len()];
     let mut order: Vec<usize> = (0..claims.len()).collect();
-    // By wanted slots for each unit of weight, as a fixed-point number: floats can differ between machines.
+    // By demand for each unit of weight, as a fixed-point number: floats can differ between machines.
     order.sort_by_key(|at| {
         let claim = claims[*at];
-        u128::from(claim.wanted) * u128::from(u32::MAX) / u128::from(claim.weight)
+        u128::from(claim.demand) * u128::from(u32::MAX) / u128::from(claim.weight)
     });
     let mut left = slots;
     let mut weights: u128 = claims.iter().map(|claim| u128::from(claim.weight)).sum();
@@ -61,17 +61,17 @@ pub(super) fn max_min(slots: u64, claims: &[Claim], first: usize) -> Vec<u64> {
     let part = |left: u64, weight: u64, weights: u128| (u128::from(left) * u128::from(weight) / weights) as u64;
     while let [at, rest @ ..] = unsatisfied {
         let claim = claims[*at];
-        if claim.wanted > part(left, claim.weight, weights) {
+        if claim.demand > part(left, claim.weight, weights) {
             break;
         }
-        given[*at] = claim.wanted;
-        left -= claim.wanted;
+        given[*at] = claim.demand;
+        left -= claim.demand;
         weights -= u128::from(claim.weight);
         unsatisfied = rest;
     }
     let mut remainder = left;
     for at in unsatisfied {
-        given[*at] = part(left, claims[*at].weight, weights).min(claims[*at].wanted);
+        given[*at] = part(left, claims[*at].weight, weights).min(claims[*at].demand);
         remainder -= given[*at];
     }
     // Each unsatisfied claim loses less than one slot to rounding, so one round is enough for the remainder.
@@ -81,7 +81,7 @@ pub(super) fn max_min(slots: u64, claims: &[Claim], first: usize) -> Vec<u64> {
     while remainder > 0 {
         let before = remainder;
         for at in &by_number {
-            if remainder > 0 && given[*at] < claims[*at].wanted {
+            if remainder > 0 && given[*at] < claims[*at].demand {
                 given[*at] += 1;
                 remainder -= 1;
             }
@@ -96,9 +96,9 @@ pub(super) fn max_min(slots: u64, claims: &[Claim], first: usize) -> Vec<u64> {
 /// Divides a limit between members. Returns the share of each. The shares add up to the limit if there is a
 /// member.
 ///
-/// The limit is divided first between the groups of all members, by weight: a group wants what its members
-/// want together, and has the highest weight that one of them reports. Then the slots of each group are
-/// divided between its members, which have equal weights. What is left is divided equally between all
+/// The limit is divided first between the groups of all members, by weight: the demand of a group is that of
+/// its members together, and its weight is the highest that one of them reports. Then the slots of each group
+/// are divided between its members, which have equal weights. What is left is divided equally between all
 /// members.
 ///
 /// `turn` is the number of the present second. It decides which groups get the remainder, and which members
@@ -108,11 +108,11 @@ pub(super) fn divide(limit: u32, demands: &BTreeMap<MemberId, Demand<'_>>, turn:
     let mut groups: BTreeMap<u64, (Claim, Vec<GroupMember>)> = BTreeMap::new();
     for (member, demand) in demands {
         for group in demand.groups {
-            let none = (Claim { weight: 1, wanted: 0 }, Vec::new());
+            let none = (Claim { weight: 1, demand: 0 }, Vec::new());
             let (claim, members) = groups.entry(group.group).or_insert(none);
             claim.weight = claim.weight.max(u64::from(group.weight));
-            claim.wanted += u64::from(group.wanted);
-            members.push(GroupMember { served: demand.served, member: *member, wanted: u64::from(group.wanted) });
+            claim.demand += u64::from(group.wanted);
+            members.push(GroupMember { served: demand.served, member: *member, demand: u64::from(group.wanted) });
         }
     }
     let mut shares: BTreeMap<MemberId, u64> = demands.keys().map(|member| (*member, 0)).collect();
@@ -121,13 +121,13 @@ pub(super) fn divide(limit: u32, demands: &BTreeMap<MemberId, Demand<'_>>, turn:
     let left = u64::from(limit) - by_group.iter().sum::<u64>();
     for ((_, mut members), slots) in groups.into_values().zip(by_group) {
         members.sort_by_key(|of_group| (of_group.served, of_group.member));
-        let claims = members.iter().map(|of_group| Claim { weight: 1, wanted: of_group.wanted });
+        let claims = members.iter().map(|of_group| Claim { weight: 1, demand: of_group.demand });
         let by_member = max_min(slots, &claims.collect::<Vec<_>>(), 0);
         for (GroupMember { member, .. }, slots) in members.into_iter().zip(by_member) {
             *shares.entry(member).or_default() += slots;
         }
     }
-    let claims = vec![Claim { weight: 1, wanted: u64::MAX }; shares.len()];
+    let claims = vec![Claim { weight: 1, demand: u64::MAX }; shares.len()];
     for (share, slots) in shares.values_mut().zip(max_min(left, &claims, turn)) {
         *share += slots;
     }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn claims(claims: &[(u64, u64)]) -> Vec<Claim> {
-        claims.iter().map(|(weight, wanted)| Claim { weight: *weight, wanted: *wanted }).collect()
+        claims.iter().map(|(weight, demand)| Claim { weight: *weight, demand: *demand }).collect()
     }
 
     #[test]

@@ -65,8 +65,8 @@
 //! apart from the exemptions below. Calls that started before the limit fell can exceed the new one. They
 //! occupy room until they end.
 //!
-//! Within that bound, the limit is divided by weighted max-min fairness: each gets what it wants if that is
-//! little, and the others divide the rest by weight. This is done first between the groups of all members,
+//! Within that bound, the limit is divided by weighted max-min fairness: each gets its demand if that is
+//! low, and the others divide the rest by weight. This is done first between the groups of all members,
 //! then, for each group, between its members. What no member needs is divided equally, so that a burst finds
 //! free slots. Slots that cannot be divided evenly go to other members each second.
 //!
@@ -90,7 +90,7 @@
 //! has its age, which the leader adds to the latency of a refusal: an algorithm takes a call for accepted
 //! after the time in which refusals arrive, and they arrive with a report.
 //!
-//! A start that the leader hears of after a cut, but in a report of a member that did not know of the cut,
+//! A start that is reported after a cut, by a member that had not yet adopted a decision with the cut,
 //! belongs to the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.
 //!
 //! # Pace
@@ -130,8 +130,8 @@
 //! may have lost the last decisions, and the new leader does not know their shares. If a report shows that
 //! this has happened, no share rises for TTL x 1.01 from then on.
 //!
-//! A leader that stops in order reads the reports once more and says in a last decision that it leaves. A
-//! member that reads it takes the lead at once.
+//! A leader that stops in order reads the reports once more and writes a last decision, which marks its end.
+//! A member that reads it takes the lead at once.
 //!
 //! # Faults
 //!
@@ -154,7 +154,7 @@
 //! | E1 | calls started under [`OnLoss::Alone`] | the member's own limit |
 //! | E2 | calls started under [`OnLoss::Share`] | the member's equal part of the last limit |
 //! | E3 | calls under decisions that the store has lost together with their leader | the limit once more |
-//! | E4 | calls at an unreachable member that its last report lacks, or that outlast the reservation | their number |
+//! | E4 | calls that an unreachable member has not reported, or that outlast the reservation | their number |
 //!
 //! # What a host does
 //!
@@ -169,7 +169,7 @@
 //! | --- | --- |
 //! | [`MemberEffect::Report`] | [`MemoryStore::report`] |
 //! | [`MemberEffect::ReadDecision`] | [`MemoryStore::decisions_since`], then [`Member::on_decision`] |
-//! | [`MemberEffect::TakeLead`] | [`MemoryStore::take_lead`], then [`Member::on_lead`], which may return `true` |
+//! | [`MemberEffect::TakeLead`] | [`MemoryStore::take_lead`], then [`Member::on_lead`], which may be `true` |
 //! | [`CoordinatorEffect::ReadReports`] | [`MemoryStore::reports_since`], then [`Coordinator::on_reports`] |
 //! | [`CoordinatorEffect::Decide`] | [`MemoryStore::decide`], then [`Coordinator::on_decided`] |
 //!

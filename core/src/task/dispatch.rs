@@ -284,7 +284,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// Ends a worker and releases its resources. A lease that is not live changes nothing, and the result
-    /// says why.
+    /// states why.
     #[expect(clippy::needless_pass_by_value, reason = "a release consumes the lease")]
     pub fn release(&mut self, lease: TaskLease) -> ReleaseResult {
         match self.ledger.release(lease.id) {

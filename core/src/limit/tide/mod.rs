@@ -46,9 +46,12 @@
 //! | cause | how it is detected | response |
 //! | --- | --- | --- |
 //! | too many concurrent calls | the same number is refused again | the limit is cut |
-//! | too many calls a minute | the same number is accepted a little later, or calls alone in flight are accepted at equal intervals | the limit stays, and calls are paced |
+//! | too many calls a minute | the same number is accepted a little later | calls are paced |
 //! | a share of all calls | calls alone in flight are refused | the limit grows on |
 //! | the provider is closed | four in a row, with nothing accepted | a wait, then a climb |
+//!
+//! Where calls alone in flight are refused, equal times between the accepted ones show a limit of calls a
+//! minute, and not a share.
 //!
 //! **Sustained refusal.** Until a call granted after a cut is accepted, each refusal cuts twice as much as
 //! the one before, down to `decrease_factor` of the limit. A refusal of a call that was in flight at the last

@@ -32,13 +32,13 @@
 //! | --- | --- | --- |
 //! | `slower` | the pace was quickened since the last refusal | the interval before is the fallback |
 //! | `is_as_before` | the last correction restored `slower` | the next correction does not restore it again |
-//! | the bucket was full | `slower`, not `is_as_before`, and the sample is over 1/8 longer than `slower` | `slower` is restored, and `known` is kept |
+//! | the bucket was full | `slower`, not `is_as_before`, sample > 9/8 `slower` | `slower` is restored |
 //! | `is_guess` | the pace comes from one call accepted after a wait | the sample replaces `known` |
-//! | the rate changed | the sample has 8 calls and differs from `known` by over 1/4 | the sample replaces `known` |
-//! | `steady` | two samples in a row equal the one before to 1/64 | `reserve` is 0, and a sample that differs from `known` replaces it |
+//! | the rate changed | sample of 8 calls, off `known` by over 1/4 | the sample replaces `known` |
+//! | `steady` | two samples equal the one before to 1/64 | `reserve` is 0, a new sample replaces `known` |
 //! | costs differ | the sample has 8 calls and is off by over 1/8 of a call | `reserve` is 1 call, then 2 |
 //! | otherwise | | the sample is added to `known` |
-//! | `known` is too long | `slower`, not `is_as_before`, and `known` is now over 1/4 longer than `slower` | the interval is `slower` |
+//! | `known` is too long | `slower`, not `is_as_before`, `known` > 5/4 `slower` | the interval is `slower` |
 //!
 //! `known` is the sum of all samples, so that the pace is the mean where calls cost differently (tokens).
 //! `reserve` is the time in calls that passes after a refusal before the next call, because expensive

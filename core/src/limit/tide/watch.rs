@@ -9,8 +9,8 @@ use crate::time::{Duration, Instant};
 /// After how many latencies of a refusal a call counts as accepted.
 const WAYS: f64 = 3.0;
 
-/// After how long a call counts as accepted while nothing has been refused. Most refusals arrive sooner. If one
-/// arrives later, the limit has doubled once or twice too often.
+/// After how long a call counts as accepted while nothing has been refused. Most refusals arrive sooner. If
+/// one arrives later, the limit has doubled once or twice too often.
 pub(super) const SILENCE: Duration = Duration::from_millis(250);
 
 /// A call in flight.

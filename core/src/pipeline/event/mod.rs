@@ -69,29 +69,29 @@ pub struct SchedulerEvent {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum StopKind {
-    /// See [`StopReason::Completed`].
+    /// Every row group was saved.
     Completed,
-    /// See [`StopReason::WoundDown`].
+    /// The run was wound down: admitted row groups were finished, and no other one was admitted.
     WoundDown,
-    /// See [`StopReason::Cancelled`].
+    /// The run was cancelled: its workers were aborted.
     Cancelled,
-    /// See [`StopReason::EarlyShutdown`].
+    /// Too many of the latest final outcomes were failures.
     EarlyShutdown,
-    /// See [`StopReason::CheckpointFailed`].
+    /// A row group could not be saved.
     CheckpointFailed,
-    /// See [`StopReason::ClaimFailed`].
+    /// A row group could not be claimed.
     ClaimFailed,
-    /// See [`StopReason::HookFailed`].
+    /// A hook failed.
     HookFailed,
-    /// See [`StopReason::Fatal`].
+    /// A worker met a bug in the host or in user code.
     Fatal,
-    /// See [`StopReason::Stuck`].
+    /// An internal error: work remained that nothing could continue.
     Stuck,
-    /// See [`StopReason::ProviderUnavailable`].
+    /// A provider or model could no longer be used, and all remaining work depended on it.
     ProviderUnavailable,
-    /// See [`StopReason::Drained`].
+    /// The run was drained: the calls in flight ended, and no further one was started.
     Drained,
-    /// See [`StopReason::PolicyPanicked`].
+    /// The task policy panicked.
     PolicyPanicked,
 }
 

@@ -32,8 +32,8 @@
 //! that is stopped before it is accepted takes no slot and uses up no rate:
 //!
 //! ```text
-//! outage ────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ────▶ latency ───────▶ accepted
-//! 5xx,         bad key,    schedule less neighbour   requests per minute  5xx,         base x slow-down
+//! outage ────▶ closure ──▶ capacity ───────────────▶ rates ─────────────▶ faults ──▶ latency ─────▶ accepted
+//! 5xx,         bad key,    schedule less neighbour   requests per minute  5xx,       base x slow-down
 //! no answer    no funds    429, or slow-down         tokens per minute    no answer,
 //!                                                    surges               bad answer,
 //!                                                                         429
