@@ -72,6 +72,7 @@
 //! All deadlines, pauses and ramps follow tokio's clock. A test with `tokio::time::pause`, or
 //! `#[tokio::test(start_paused = true)]`, runs in virtual time.
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "cli")]

@@ -5,6 +5,7 @@
 //! replaced only if it is one of them.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -114,6 +115,14 @@ pub struct ExportPlan<'a> {
     pub unique: Option<(&'a str, f64)>,
     /// Set to stop the export.
     pub is_cancelled: &'a AtomicBool,
+}
+
+impl fmt::Debug for ExportPlan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, rows, unique, .. } = self;
+        let mut plan = f.debug_struct("ExportPlan");
+        plan.field("file", file).field("rows", rows).field("unique", unique).finish_non_exhaustive()
+    }
 }
 
 /// Makes a record from the values of a row.

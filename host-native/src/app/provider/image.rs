@@ -68,7 +68,7 @@ pub struct ImageRequest {
 }
 
 /// An image that a model has made.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedImage {
     /// The content of its file.
     pub bytes: Vec<u8>,

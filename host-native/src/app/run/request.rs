@@ -53,7 +53,7 @@ impl fmt::Display for Partition {
 }
 
 /// What to run and where to write.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RunRequest {
     /// The pipeline file; `None` for the bundled example.
     pub pipeline: Option<PathBuf>,

@@ -16,6 +16,7 @@
 mod parquet;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::path::Path;
@@ -131,6 +132,12 @@ impl Layout {
 pub struct RowWriter<'a, W: Write + Send> {
     columns: &'a [(String, ColumnType)],
     form: FormatWriter<W>,
+}
+
+impl<W: Write + Send> fmt::Debug for RowWriter<'_, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowWriter").field("columns", &self.columns).finish_non_exhaustive()
+    }
 }
 
 enum FormatWriter<W: Write + Send> {
