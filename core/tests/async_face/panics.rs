@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
+use tidegate_core::error::ConfigError;
 use tidegate_core::pipeline::{
-    Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder, ProviderDegraded,
-    RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
+    Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PipelineEffect, PlanBuilder,
+    ProviderDegraded, RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
 };
 use tidegate_core::request::Request;
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::Sleep;
-use tidegate_core::task::{PolicyDenial, PolicyGrant, PolicyView, TaskPolicy, TaskResourceId};
+use tidegate_core::task::{PolicyDenial, PolicyGrant, PolicyView, TaskGroup, TaskGroupId, TaskPolicy, TaskResourceId};
 use tidegate_core::time::{Clock, Instant};
 
 use crate::driver::{Boxed, Ended, ImmediateWork, Work, at_rest, chain, poll_once, sleeper};
@@ -151,6 +152,53 @@ fn a_policy_that_panics_at_the_first_evaluation_or_at_a_release_is_reported_too(
     let report = run_with_policy(PanickingPolicy { allows: 100, panics_on_release: true });
     let cause = "the task policy panicked in `repaid`: no debt of this group".to_string();
     assert_eq!((report.stop, report.ended), (StopReason::PolicyPanicked { cause }, at(1)));
+}
+
+/// A task policy that panics when a group of this weight is registered.
+#[derive(Debug)]
+struct RefusesWeight(f64);
+
+impl TaskPolicy for RefusesWeight {
+    fn evaluate(&self, _view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
+        Ok(PolicyGrant::unlimited())
+    }
+
+    fn group_registered(
+        &mut self,
+        _id: TaskGroupId,
+        group: &TaskGroup,
+        _find: &dyn Fn(&str) -> Option<TaskResourceId>,
+    ) -> Result<(), ConfigError> {
+        if group.weight.total_cmp(&self.0).is_eq() {
+            panic_quietly("no settings for this group");
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_policy_that_panics_when_a_group_is_registered_is_an_error_with_its_message() {
+    let start = |refused| {
+        let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
+        let config = PipelineConfig { rows: 10, ..PipelineConfig::default() };
+        Pipeline::with_policy(plan, config, Box::new(RefusesWeight(refused)))
+    };
+    let cause = "the task policy panicked in `group_registered`: no settings for this group".to_string();
+    let text = format!("`policy` is invalid: {cause}; expected no panic");
+    assert_eq!(start(1.0).unwrap_err().to_string(), format!("column `a`: {text}"));
+
+    let mut pipeline = start(2.0).unwrap();
+    let column = pipeline.plan().column_id("a").unwrap();
+    pipeline.start(at(0));
+    assert_eq!(pipeline.set_weight(at(0), column, 2.0).unwrap_err().to_string(), text);
+    pipeline.handle_timeout(at(1));
+    while let Some(effect) = pipeline.poll_effect() {
+        if let PipelineEffect::Abort(worker) = effect {
+            pipeline.task_finished(at(1), worker, TaskOutcome::Cancelled);
+        }
+    }
+    let stop = pipeline.report().map(|report| report.stop.clone());
+    assert_eq!(stop, Some(StopReason::PolicyPanicked { cause }));
 }
 
 /// Panics when it is dropped, unless the thread is panicking already.

@@ -73,7 +73,13 @@ impl TaskPolicy for GuardedPolicy {
         group: &TaskGroup,
         find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
-        self.policy.group_registered(id, group, find)
+        const PANICKED: &str = "the task policy panicked in `group_registered`";
+        panics::catch(PANICKED, || self.policy.group_registered(id, group, find)).unwrap_or_else(|cause| {
+            // The caller gets an error, and a run that goes on under this policy stops.
+            let error = ConfigError::new("policy", format_args!("invalid: {cause}"), "no panic");
+            *self.state.borrow_mut() = State::Panicked(Some(cause));
+            Err(error)
+        })
     }
 }
 
