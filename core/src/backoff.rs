@@ -19,7 +19,8 @@ const RATE_LIMIT_FLOOR: Duration = Duration::from_millis(50);
 /// The longest pause that a provider can request for one call.
 const LONGEST_REQUESTED: Duration = Duration::from_secs(600);
 
-/// Computes the retry delays of one piece of work: 1, 2, 4, ... seconds, at most one minute, with jitter.
+/// Computes the retry delays of one piece of work: 1, 2, 4, ... seconds, at most one minute. Jitter then
+/// lengthens or shortens each delay by up to a fifth, so the longest is 72 s.
 ///
 /// Intended for callers of a [`Gate`](crate::gate::Gate) that repeat a call which failed by itself. Do not
 /// use it for failures during a provider outage: see [`AfterCall`](crate::request::AfterCall).
@@ -65,9 +66,10 @@ impl Backoff {
     /// Returns when a call that ended with `done` is made again, or `None` if its end is final.
     ///
     /// A provider failure, a provider timeout and a failed connection count as failures: see
-    /// [`Self::after_failure`]. A rate-limited call was only too early. It is made again after the pause that
-    /// the provider requested, at least 50 ms and at most 10 min, and does not count. Every other outcome is
-    /// final. With no retries at all, every outcome is final.
+    /// [`Self::after_failure`]. If the provider requested a longer pause, that pause applies, up to 10 min. A
+    /// rate-limited call was only too early. It is made again after the pause that the provider requested, at
+    /// least 50 ms and at most 10 min, and does not count. Every other outcome is final. With no retries at
+    /// all, every outcome is final.
     ///
     /// ```
     /// use tidegate_core::backoff::Backoff;

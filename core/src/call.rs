@@ -12,7 +12,7 @@ use crate::time::Duration;
 pub enum Outcome {
     /// The provider answered normally.
     Success,
-    /// The provider rejected the call because there were too many calls, for example with status 429.
+    /// The provider refused the call because there were too many calls, for example with status 429.
     RateLimited,
     /// The provider failed: a 5xx status, or an answer that is incomplete or cannot be parsed.
     ProviderFailure,
@@ -105,7 +105,8 @@ impl Outcome {
 pub struct Completion {
     /// How the call ended.
     pub outcome: Outcome,
-    /// The provider's `Retry-After` value, for a rate-limited answer.
+    /// The provider's `Retry-After` value, if it stated one. It is used for the cooldown after a rate limit,
+    /// as the shortest pause of an outage, and for the delays of [`Backoff`](crate::backoff::Backoff).
     #[cfg_attr(feature = "serde", serde(default))]
     pub retry_after: Option<Duration>,
     /// The tokens that the call used, if known. They replace the request's estimate in the budgets of the

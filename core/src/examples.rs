@@ -1,7 +1,7 @@
 //! Whole examples, and a guide to testing policies and limits.
 //!
-//! This module is in the documentation only. The code of each example is that of `core/examples`, which the tests
-//! run.
+//! This module is in the documentation only. The code of each example is that of `core/examples`, which the
+//! tests run.
 
 /// Shows a file of `core/examples`.
 macro_rules! example {

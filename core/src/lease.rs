@@ -19,7 +19,7 @@ pub struct LeaseId {
     pub controller: u32,
     /// The slot and generation within the machine.
     pub key: SlotKey,
-    /// The task or the request resource that the lease is for.
+    /// What the lease is for: the index of a request resource, or a task id folded to 32 bits.
     pub item: u32,
 }
 
@@ -35,7 +35,7 @@ pub enum ReleaseResult {
     Released,
     /// The lease had been released before.
     Duplicate,
-    /// The live lease in that slot belongs to another item.
+    /// The lease is live, but for another item than the one named in the release.
     Stale,
     /// The lease was never created.
     UnknownLease,
@@ -98,9 +98,11 @@ impl<T> Ledger<T> {
         LeaseId { controller: self.controller, key: self.slots.insert(LeaseEntry { item, value }), item }
     }
 
-    /// Ends a lease and returns the value that it held. O(1).
+    /// Ends a live lease and returns the value that it held. O(1).
     ///
-    /// Otherwise only the matching diagnostic counter changes, and the error is never
+    /// # Errors
+    ///
+    /// Returns why nothing was released, and counts it, if the lease is not live. The error is never
     /// [`ReleaseResult::Released`].
     pub fn release(&mut self, lease: LeaseId) -> Result<T, ReleaseResult> {
         if lease.controller == self.controller

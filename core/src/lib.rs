@@ -91,8 +91,8 @@
 //! | [`driver`], [`gate`] | how do machines run on an async host? |
 //! | [`observe`], [`replay`] | why is capacity idle? would the same inputs decide the same again? |
 //! | [`pipeline`] | what is ready, next, finished or failed? |
-//! | [`request`] | may this call start now? |
 //! | [`task`] | may this ready task become a running worker? |
+//! | [`request`] | may this call start now? |
 //! | [`share`] | which part of one limit may each of several processes use? |
 //! | [`limit`], [`budget`] | how many calls at once, and how many per minute? |
 //! | [`fair_queue`], [`lease`] | which waiter is next? which lease holds what? |

@@ -183,8 +183,9 @@ impl fmt::Display for Duration {
 /// A clock that jumps forward and back, such as the time of day, does harm for as long as the jump was. For
 /// example, a jump of one day has these effects:
 ///
-/// - At the jump, everything that was due within the day happens at once. Waiters whose timeout is within
-///   it are denied, pauses end, and retries are due.
+/// - The next command with the new time does everything that was due within the day. Waiters whose timeout
+///   is within it are denied, pauses end, and retries are due. A jump has no effect if the clock has gone
+///   back before.
 /// - After the clock goes back, the time of the machines stands still until the clock reaches the next day.
 ///   Everything that waits for an instant is delayed by a day: the end of a pause that began after the
 ///   jump, the refill of a rate, a timeout, a retry.

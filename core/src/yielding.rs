@@ -10,17 +10,18 @@
 //!
 //! - At most [`YIELD_FACTOR`] x `effective_max` workers yield for each request resource. `effective_max` is
 //!   the most calls of the resource that its settings and the model's cap allow at once. Further waiters keep
-//!   their task resources, until a yielded worker of the same run could continue with them; then one of them
-//!   releases its own. Waiters for the same request resource are chosen first, and among those the latest
-//!   arrival.
+//!   their task resources. If a yielded worker of the same run could continue with the task resources of such
+//!   a waiter, then one such waiter releases its own. Waiters for the same request resource are chosen first,
+//!   and among those the latest arrival.
 //! - While the [health](crate::request::HealthState) of a provider is not `Healthy`, all workers that begin
 //!   to wait for it yield. Their number is bounded by the rows that a run processes at the same time.
 //! - Yielded workers resume before anything new starts: see
 //!   [`RequestAdmission::resume_yielded`](crate::request::RequestAdmission::resume_yielded).
-//! - The yielding waiters of a run are queued in a separate group next to the request group, with the same
-//!   weight. A waiter that holds no task resources therefore never blocks waiters that need none.
+//! - The yielding waiters of a run wait in a FIFO of their own, in the group of the request. So a waiter that
+//!   needs its task resources back never blocks waiters that need none, and the group has one share.
 //! - A worker whose request was denied (its deadline passed, for example) stays yielded until its next
-//!   request is granted or the worker ends.
+//!   request or its end. The next request takes the task resources back at once if they are free, and
+//!   otherwise together with its grant.
 //! - Once a run stops, its waiting requests and all its later requests are denied as cancelled. Calls in
 //!   flight end and none begins. See
 //!   [`RequestAdmission::deny_stopping`](crate::request::RequestAdmission::deny_stopping).

@@ -20,9 +20,9 @@
 //! to zero before the next call starts. Budgets therefore hold on average even for callers that never
 //! estimate.
 //!
-//! A dimension without a configured budget gets one from the response headers that state `limit`, `remaining`
-//! and `reset`. This starts with the first answer, so no rejection is needed to find the rate. Impossible
-//! statements are ignored, and no statement stops a resource for longer than 90 seconds.
+//! A dimension without a configured budget gets one from response headers that state a limit, the remaining
+//! amount, and a reset or a window. This starts with the first answer, so the rate is found without a rate
+//! limit. Impossible statements are ignored, and no statement stops a resource for longer than 90 seconds.
 //!
 //! A call that waits for a budget blocks the later calls of the same resource, including small ones.
 //! Otherwise small calls would spend the budget again and again, and the large call would wait forever.
@@ -391,8 +391,8 @@ impl Budgets {
         let used = match (done.outcome, done.usage) {
             (Outcome::RateLimited | Outcome::ConnectionFailed, _) | (Outcome::LocalCancelled, None) => None,
             (outcome, None) if outcome.is_rejection() => Some(Usage::default()),
-            // A call that failed on the way may have been counted by the provider. Only a rejection, a failed
-            // connection or a cancellation by the caller means that it was not.
+            // A call that failed on the way may have been counted by the provider. Only a rate limit, a
+            // failed connection or a cancellation by the caller means that it was not.
             (_, usage) => Some(usage.unwrap_or(estimate)),
         };
         let is_known = grant >= self.first_grant;

@@ -110,8 +110,8 @@ pub trait Workload: 'static {
         Poll::Ready(Ok(()))
     }
 
-    /// Reports that most recent answers of a provider are retryable failures. Only for observation. Does
-    /// nothing by default.
+    /// Reports that most of the latest answers of a provider were retryable failures. Only for observation.
+    /// Does nothing by default.
     fn warn(&self, _warning: &ProviderDegraded) {}
 }
 

@@ -15,7 +15,8 @@
 //! others. The activation sequence orders the FIFOs of one group: a FIFO is activated when it becomes
 //! non-empty and again by each of its own services, so the FIFOs take turns. Most groups have one FIFO.
 //!
-//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock. While one
+//! This is start-time fair queueing (Goyal, Vin, Cheng 1996) with the service itself as the clock: the tag at
+//! which a service of a group ends is the one at which its next service starts. While one
 //! of a group's heads can always be served, the service of the group follows `V` to within one item, in units
 //! of cost per weight:
 //!
@@ -40,7 +41,7 @@
 //!
 //! ## Refunds
 //!
-//! A turn may have no result for its group, because the provider rejects the call. A
+//! A turn may have no result for its group, because the provider refuses the call for a rate limit. A
 //! [refund](FairQueue::refund) then returns the cost of the turn, so groups share *answered* calls. Without
 //! refunds, a group may take all its turns at the wrong instants. For example, let a provider answer only the
 //! first call of each burst of 24, and let two groups alternate. Since 24 is even, the same group starts
@@ -57,9 +58,9 @@
 //! one above. `V` never moves back. An idle group keeps its lag but gains no more, and a new group begins at
 //! `V`, after the refunded turns of others.
 //!
-//! The refunds of a group are bounded. Otherwise a group whose calls are all rejected (because its own key is
-//! revoked or its own limit is reached) would always be first and take all slots. Refunds may change *which*
-//! turns a group has, but not how many.
+//! The refunds of a group are bounded. Otherwise a group whose calls are all refused, because its own limit
+//! at the provider is reached, would always be first and take all slots. Refunds may change *which* turns a
+//! group has, but not how many.
 //!
 //! - `G` is the allowance: the cost per unit of weight that each group may have been refunded so far.
 //! - `lead_i` is how far the refunds of group `i` are ahead of `G`.
@@ -76,8 +77,8 @@
 //! ```
 //!
 //! A group is therefore refunded its share of all refunds, and of two more turns for each answered one. If
-//! all groups are rejected alike, `lead` stays near 0 and every rejected turn is refunded. Groups that are
-//! always rejected, however many, get at most three times their share of turns, plus a fixed number.
+//! all groups are refused alike, `lead` stays near 0 and every refused turn is refunded. Groups that are
+//! always refused, however many, get at most three times their share of turns, plus a fixed number.
 #![doc = include_str!("fairness.md")]
 
 mod items;

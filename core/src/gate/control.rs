@@ -61,7 +61,8 @@ impl GateControl<'_> {
 
 /// Settings of a resource.
 impl GateControl<'_> {
-    /// Sets the limits of a resource that has made no call. See [`RequestAdmission::configure`].
+    /// Sets the limit settings of a resource, and restarts its limit with AIMD. See
+    /// [`RequestAdmission::configure`].
     pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
         self.0.configure(now, resource, config)
     }

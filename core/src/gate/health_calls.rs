@@ -1,7 +1,8 @@
 //! Health calls: minimal calls that show whether a provider answers.
 //!
-//! While a request that always fails is the only one that is made, its provider stays marked as down. A host
-//! that makes health calls for the gate lets that request end.
+//! While a request that always fails is the only one that is made, its provider stays marked as down. If a
+//! health call succeeds meanwhile, the failures count as those of the request, which is then denied with
+//! [`DenialReason::RequestAtFault`](crate::request::DenialReason::RequestAtFault).
 
 use alloc::vec::Vec;
 use core::fmt;

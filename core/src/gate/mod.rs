@@ -85,7 +85,7 @@ impl<H: Host> Gate<H> {
         AcquireOf::new(self.clone(), request)
     }
 
-    /// Returns a permit or a denial at once. Never overtakes a waiter of the same provider and model.
+    /// Returns a permit or a denial at once. Never overtakes a waiter that could be granted.
     #[inline]
     pub fn try_acquire(&self, request: Request) -> Result<Permit<'_, H>, Denial> {
         self.try_acquire_permit(&request)
@@ -102,6 +102,9 @@ impl<H: Host> Gate<H> {
     ///
     /// Returns the output of `call`, or the denial. `call` is not polled before the permit is granted. If the
     /// future is dropped half-way, the permit is released as local cancelled.
+    ///
+    /// The call is made once, also if it is rate limited or fails. To repeat it, call `run` again with a
+    /// [repeated](Request::repeated) request, which waits until the pause is over.
     ///
     /// ```
     /// # #[cfg(feature = "sim")] {
@@ -163,12 +166,13 @@ impl<H: Host> Gate<H> {
     /// the request applies to each try. If the future is dropped half-way, the permit is released as local
     /// cancelled.
     ///
-    /// Returns the output of the last try, including a failure that is not due to an outage.
+    /// Returns the output of the last try, including a failure that is not due to an outage. This is also the
+    /// result if a retry is denied with [`DenialReason::RequestAtFault`].
     ///
     /// # Errors
     ///
-    /// Returns the denial if a try is denied. The reason is [`DenialReason::Unavailable`] if the provider or
-    /// model cannot be used any more. The caller should then keep the work for another time.
+    /// Returns the denial if a try is denied for another reason. The reason is [`DenialReason::Unavailable`]
+    /// while the provider or model is unavailable. The caller should then keep the work for another time.
     ///
     /// ```
     /// # #[cfg(feature = "sim")] {
@@ -247,8 +251,8 @@ impl<H: Host> Gate<H> {
     /// Returns a handle with which the host makes health calls for the provider and model of `resource`.
     ///
     /// The calls use `resource` itself, most often one of the domain
-    /// [`Healthcheck`](crate::request::Domain::Healthcheck). Create at most one handle for each. Dropping the
-    /// handle ends the health calls.
+    /// [`Healthcheck`](crate::request::Domain::Healthcheck). Create at most one handle for each provider and
+    /// model. Dropping the handle ends the health calls.
     pub fn health_calls(&self, resource: ResourceId) -> HealthCalls<H> {
         HealthCalls::new(self.clone(), resource)
     }

@@ -383,8 +383,8 @@ impl Controller {
         Grant { limit: self.limit(now), in_flight: self.in_flight, number: cut.saturating_sub(1), since }
     }
 
-    /// Records the end of a call. A call with `is_hidden` was part of an outage: it counts as local
-    /// cancelled, so that its outcome does not affect the limit.
+    /// Records the end of a call. If `is_hidden` is true, the call counts as cancelled locally, so that its
+    /// outcome does not affect the limit: it was part of an outage, or gives no information about this limit.
     #[inline]
     pub(crate) fn end(&mut self, now: Instant, grant: &Grant, done: &Completion, is_hidden: bool) {
         self.in_flight -= 1;

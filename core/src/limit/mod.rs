@@ -91,7 +91,8 @@ pub struct LimitState {
 ///
 /// An implementation is a deterministic state machine: its results MUST depend on its inputs alone, and equal
 /// inputs MUST give equal results. Request admission clamps the returned limit to `1..=max`.
-/// Every method is O(1).
+/// Request admission calls most methods for each call, so each should cost O(1), or O(log n) for n calls in
+/// flight.
 ///
 /// An algorithm of your own is installed with
 /// [`RequestAdmission::set_algorithm`](crate::request::RequestAdmission::set_algorithm), which a
@@ -109,13 +110,17 @@ pub trait LimitAlgorithm: Send {
     /// Handles an attempt to acquire a permit while `in_flight` calls are in flight.
     fn on_attempt(&mut self, _now: Instant, _in_flight: u32) {}
 
-    /// Handles the instant that [`LimitAlgorithm::next_change`] returned, while at least one waiter waits.
+    /// Handles the passing of time. While a waiter waits, this is called at the instant that
+    /// [`LimitAlgorithm::next_change`] returned. It may be called at any other instant, too.
     fn on_time(&mut self, _now: Instant) {}
 
     /// Handles grant number `grant`. `in_flight` includes the granted call.
     fn on_grant(&mut self, _now: Instant, _grant: u64, _in_flight: u32) {}
 
     /// Handles the end of a call.
+    ///
+    /// An algorithm that [uses time](LimitAlgorithm::uses_time) gets no report of a success whose latency is
+    /// unknown, which is one of a call that was granted before the algorithm was installed.
     fn on_outcome(&mut self, now: Instant, call: &CallReport);
 
     /// Returns how long a rate-limited call pauses the resource.

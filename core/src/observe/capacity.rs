@@ -73,8 +73,9 @@ impl Source {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct CapacityValue {
-    /// The name: a setting of [`PipelineConfig`], `resource:` followed by a resource's name, or the host's
-    /// name for it.
+    /// The name: `rows`, `row_group_size`, `row_groups`, `row_group_target.initial`,
+    /// `row_group_target.max_admitted_rows`, `submission`, `resource:` or `rate:` followed by a name, or the
+    /// host's name for it.
     pub name: String,
     /// The value, or `None` if it is unbounded.
     pub value: Option<u64>,

@@ -15,6 +15,7 @@ use crate::time::Instant;
 #[expect(missing_docs, reason = "each variant has the arguments of one documented method")]
 #[non_exhaustive]
 pub enum PipelineCommand {
+    /// The call of [`Pipeline::set_request_resources`].
     CallThrough {
         run: SlotKey,
         calls: Vec<(String, ResourceId)>,
@@ -127,7 +128,7 @@ impl Pipeline {
                 self.set_request_pressure(now, &resource, pressure);
             }
             PipelineCommand::ResumeDispatch { now } => self.resume_dispatch(now),
-            // The recorded command may have been rejected. It is then rejected here too.
+            // A caller of `Recorded::apply` may have recorded a rejected command. It is rejected here too.
             PipelineCommand::SetPolicy { now, policy } => drop(self.set_policy(now, policy)),
             PipelineCommand::SetWeight { now, column, weight } => drop(self.set_weight(now, column, weight)),
             PipelineCommand::WindDown { now } => self.wind_down(now),

@@ -9,8 +9,9 @@
 //! | cancelled, fatal, policy panicked | aborted; the run waits for their end | not saved |
 //!
 //! A row group saved in part contains its complete rows and the list of its dropped rows. This is possible
-//! only if rows do not depend on each other: [`Plan::keeps_parts`](crate::pipeline::Plan::keeps_parts). Rows
-//! that are neither saved nor dropped are *unmade*: a resumed run computes them.
+//! only if rows do not depend on each other ([`Plan::keeps_parts`](crate::pipeline::Plan::keeps_parts)), and
+//! if the pre-batch hook of the row group, if configured, has ended. Rows that are neither saved nor dropped
+//! are *unmade*: a resumed run computes them.
 //!
 //! A worker that finishes during a stop cannot start a call: its requests are
 //! [denied](crate::request::RequestAdmission::deny_stopping).

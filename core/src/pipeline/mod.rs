@@ -29,7 +29,7 @@
 //! - An *unmade* row was neither saved nor dropped, because the run stopped. A resumed run computes it.
 //! - A *batch* is up to [`Column::batched`] ready cells of one row group and column that start together. A
 //!   cell that is ready is *gathered* until its batch is due; then one of them, the *lead*, is queued for
-//!   all.
+//!   all. The pre-batch and post-batch hooks concern row groups, not these batches.
 //! - A *parked* task is left for a resumed run, because its provider is unavailable.
 //!
 //! | item | what it is for |

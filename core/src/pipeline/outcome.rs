@@ -144,9 +144,10 @@ pub struct RetryableCount {
     /// The HTTP status. `None` if there was no status, or if too many other pairs of kind and status occurred
     /// before.
     pub status: Option<u16>,
-    /// The number among the latest responses of each provider.
+    /// The number among the latest responses: of one call target in a [`ProviderDegraded`], and otherwise of
+    /// all call targets together.
     /// [`PipelineConfig::degraded_window`](crate::pipeline::PipelineConfig::degraded_window) sets the number
-    /// of responses. An admission timeout is not a response.
+    /// of responses for each target. An admission timeout is not a response.
     pub recent: u32,
     /// The number since the run began.
     pub total: u64,
@@ -390,7 +391,8 @@ pub struct FinishedRowGroup {
     /// The number of rows in the group. A row in none of the three lists was left to earlier runs by
     /// [`PipelineConfig::missing_rows`](crate::pipeline::PipelineConfig::missing_rows).
     pub rows: u32,
-    /// The complete rows, counted from 0 within the group, ascending.
+    /// The complete rows, counted from 0 within the group, ascending. Live rows that are not complete are in
+    /// `unmade`.
     pub live: Vec<u32>,
     /// The dropped rows, ascending by row.
     pub dropped: Vec<DroppedRow>,
@@ -398,8 +400,8 @@ pub struct FinishedRowGroup {
     pub unmade: Vec<u32>,
 }
 
-/// A row group whose seed columns are done, for its pre-batch hook. All rows that the run computes in this
-/// group are live.
+/// The argument of a pre-batch hook: a row group whose seed columns are done. All rows that the run computes
+/// in this group are live. It is not a [`TaskBatch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -468,7 +470,8 @@ impl From<&str> for SaveError {
     }
 }
 
-/// A warning that most calls to a provider fail, with failures that are retryable.
+/// A warning that the share of retryable failures among the latest responses of a call target has reached
+/// [`PipelineConfig::degraded_rate`](crate::pipeline::PipelineConfig::degraded_rate).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProviderDegraded {

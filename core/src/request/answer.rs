@@ -29,7 +29,8 @@ pub enum DenialReason {
     Shutdown,
     /// The resource, the group or the list of fallbacks is not registered with this machine.
     Unregistered,
-    /// The provider is down or suspected to be. Calls are sent to it one at a time until it responds.
+    /// The provider is down or suspected to be. A provider that is down gets only single probes. Calls to a
+    /// suspected one are spaced apart.
     Outage,
     /// The provider or model is unavailable. Most causes need an operator to fix something: see
     /// [`UnavailableCause`](super::UnavailableCause).
@@ -61,7 +62,7 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {
             DenialReason::NoCapacity => "the limit of calls in flight is reached",
-            DenialReason::Cooldown => "the provider asked for a pause",
+            DenialReason::Cooldown => "the resource pauses after a rate limit",
             DenialReason::Outage => "the provider is down",
             DenialReason::Unavailable => "the provider or model cannot be used",
             DenialReason::RequestAtFault => "the provider answers other calls",
@@ -73,7 +74,7 @@ impl fmt::Display for Denial {
             DenialReason::QueueTimeout => "the deadline passed while waiting",
             DenialReason::Cancelled => "the request was withdrawn, or its run stops",
             DenialReason::Shutdown => "admission is shut down",
-            DenialReason::Unregistered => "the provider and model were never registered",
+            DenialReason::Unregistered => "the resource, group or list of fallbacks is not registered",
         })?;
         match self.changes_at {
             Some(at) => write!(f, " (next change at {at})"),

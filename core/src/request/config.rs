@@ -53,7 +53,8 @@ pub struct HealthConfig {
     /// The number of counted failures in a row after which a provider counts as down. At least 1; the default
     /// is 5.
     pub failures: u32,
-    /// How long no call must have succeeded before a provider counts as down. The default is 1 s.
+    /// The time without a success after which a provider with enough failures in a row counts as down.
+    /// Calls to it are spaced until then. The default is 1 s.
     #[cfg_attr(feature = "serde", serde(rename = "quiet_ms", with = "crate::millis::Millis"))]
     pub quiet: Duration,
     /// The first pause of an outage. Each further pause is twice as long. Above zero; the default is 0.5 s.

@@ -155,7 +155,7 @@ pub enum RequestEventPayload {
         /// Why nothing was released.
         answer: ReleaseResult,
     },
-    /// The provider rejected a call with a rate limit.
+    /// The provider refused a call with a rate limit.
     RateLimited {
         /// The end of the cooldown, if one is in force.
         blocked_until: Option<Instant>,

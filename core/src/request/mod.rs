@@ -30,7 +30,8 @@
 //! ```
 //!
 //! Waiters do not poll. A waiter is granted when a lease is released, a limit or cap rises, a cooldown ends,
-//! or a ramp step is due. It is denied when its deadline passes, and on shutdown.
+//! or a ramp step is due. It is denied when its deadline passes, on shutdown, when its provider becomes
+//! unavailable, and when it should use a fallback: see [`DenialReason`].
 //! [`RequestAdmission::poll_timeout`] returns the next instant at which the host must call
 //! [`RequestAdmission::handle_timeout`].
 //!

@@ -28,8 +28,8 @@ pub enum HealthState {
     /// The provider is not known to fail.
     #[default]
     Healthy,
-    /// The latest calls failed, but others succeeded shortly before. Calls are sent one at a time, spaced
-    /// apart.
+    /// The latest calls failed, but others succeeded shortly before. Calls are sent a tenth of
+    /// [`quiet`](super::HealthConfig::quiet) apart.
     Suspected {
         /// The first of these failures.
         since: Instant,
@@ -135,7 +135,7 @@ pub struct ResourceSnapshot {
     /// When the oldest active lease was granted, among those whose instant was recorded. A lease that is much
     /// older than a call can take was probably lost.
     pub oldest_lease: Option<Instant>,
-    /// Counts of rejected releases of this resource.
+    /// Counts of irregular releases of this resource: releases of a lease that was not active.
     pub irregular_releases: ReleaseDiagnostics,
     /// The requests that wait.
     pub waiters: u32,

@@ -218,8 +218,8 @@ impl YieldingWaiters {
     }
 
     /// Returns the waiter to suspend so that `token` can resume: the last to arrive among the waiters for the
-    /// same resource, or else the last to arrive of all. O(resources and vectors that waiters of its run
-    /// hold).
+    /// same resource, or else the last to arrive of all. O(pairs of resource and demand that waiters of its
+    /// run hold).
     fn victim(&self, resource: ResourceId, token: &TaskToken, tasks: &dyn TaskResources) -> Option<SlotKey> {
         let blocks = |waiter: &SlotKey| self.entries.get(waiter).is_some_and(|other| tasks.blocks(&other.token, token));
         let candidates = self.latest_holders(token.run.slot).filter(|(.., waiter)| blocks(waiter));

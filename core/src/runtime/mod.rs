@@ -12,7 +12,8 @@
 //! `lock_api`. On one thread, use `LocalLock` of the crate `tidegate-local-lock`.
 //!
 //! ```toml
-//! parking_lot = "0.13"
+//! parking_lot = "0.13"           # for several threads
+//! tidegate-local-lock = "0.1"    # for one thread
 //! ```
 //!
 //! This host runs on tokio:

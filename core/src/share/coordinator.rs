@@ -253,7 +253,8 @@ impl Coordinator {
             first_version: version + 1,
             cut_version: cut_version.min(version + 1),
             cut_grants: 0,
-            // Without a readable snapshot, it is not known which shares are leased.
+            // Leases of the last leader may be valid. A readable snapshot has all of them, so the wait can
+            // end once every member has adopted a decision. If it is damaged, only the full wait is safe.
             no_raise_until: (has_snapshot || lead.is_damaged).then(|| now + config.reclaim_after()),
             ends_early: !lead.is_damaged,
             fast_until: now,

@@ -43,12 +43,13 @@
 //! the member sent the report that the decision acknowledges, by the clock of the member. The leader reclaims
 //! the share TTL x 1.01 after it received that report, by its own clock. The member always stops first if the
 //! rates of the two clocks differ by less than one percent. The clock must count the time in which a machine
-//! is suspended. A [gate](crate::gate) checks [`Member::may_send`] before it returns a permit. A host checks
-//! it again if something else is awaited before the first byte of the call.
+//! is suspended: a [`MemberHandle`] adds it to the clock of the host. A [gate](crate::gate) checks
+//! [`Member::may_send`] before it returns a permit. A host checks it again if something else is awaited
+//! before the first byte of the call.
 //!
 //! A member whose lease has lapsed starts no call. If it has adopted no decision for a TTL either, [`OnLoss`]
-//! decides what it does. When the leader reclaims the share, the
-//! idle slots are free at once. The slots of the calls that the member reported last are reserved for longer:
+//! decides what it does. When the leader reclaims the share, the idle slots are free at once. The slots of
+//! the calls that the member reported last are reserved for longer:
 //! `min(call timeout, max(TTL, 2 x p95))`, where p95 is the 95th percentile of the latest latencies of all
 //! members.
 //!
@@ -79,16 +80,18 @@
 //! sees it from the version under which a call started: calls of the cascade have a lower version than the
 //! first decision after the cut.
 //!
-//! That is why a version is new for every member, also for one whose share is unchanged. Otherwise all later
-//! refusals of such a member would count as part of the old cascade, and the limit would never come down.
+//! That is why every decision has a new version, and a member adopts it also if its share is unchanged.
+//! Otherwise all later refusals of such a member would count as part of the old cascade, and the limit would
+//! never come down.
 //!
 //! A slot whose call was refused is *frozen* at its member, which starts no call in it until a decision
 //! acknowledges a report of the refusal.
 //!
 //! The end of a call has the number of the call, and the number of calls that had started by then. So the
-//! leader gives the starts and ends of a member to the algorithm in the order in which they happened. It also
-//! has its age, which the leader adds to the latency of a refusal: an algorithm takes a call for accepted
-//! after the time in which refusals arrive, and they arrive with a report.
+//! leader gives the starts and ends of a member to the algorithm in the order in which they happened. The
+//! report also has the age of the end. The leader adds it to the latency of a refusal, because an algorithm
+//! learns from these latencies how long it takes until a refusal arrives, and at a leader it arrives with a
+//! report.
 //!
 //! A start that is reported after a cut, by a member that had not yet adopted a decision with the cut,
 //! belongs to the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.
@@ -110,8 +113,9 @@
 //! that time, at most a TTL, and each by one call more. After a refusal, a pause lasts until the provider
 //! accepts the next call, and the members then start one after the other.
 //!
-//! While an algorithm tests whether its pace is a rate, the interval is an eighth of it. Members use it until
-//! the next decision, so more calls than the algorithm asked for can start at it.
+//! An algorithm can doubt its pace. It then tries whether the provider accepts calls at an eighth of the
+//! interval. Members use this interval until the next decision, so more calls than the algorithm asked for
+//! can start at it.
 //!
 //! A member without a lease spaces its calls as its own limit does. The schedule of its pace then begins at
 //! the last of them.

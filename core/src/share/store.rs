@@ -11,8 +11,8 @@ use super::message::{Decide, Decided, Decision, Lead, MemberId, MemberReport, Sn
 pub struct Reports {
     /// The newest report of each member that wrote one after the position `since`, in any order.
     pub reports: Vec<MemberReport>,
-    /// The position to read from the next time. A store counts the reports that it keeps as positions, from
-    /// 1.
+    /// The value of `since` for the next read: the position of the latest report. The store numbers the
+    /// reports that it accepts from 1, over all members.
     pub next: u64,
 }
 

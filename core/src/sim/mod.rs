@@ -36,6 +36,7 @@
 //! | [`World::with_policy`] | a checker, and an account with the service of each group | custom task policy |
 //! | [`World::with_limit`] | a checker and an account | custom limit algorithms |
 //! | [`World::with_events`] | both event streams | other observers |
+//! | [`World::recorded`] | a log of all commands | [replays](crate::replay) |
 //!
 //! [account]: crate::observe::RunAccount
 //! [`World::new`]: world::World::new
@@ -47,6 +48,7 @@
 //! [`World::with_policy`]: world::World::with_policy
 //! [`World::with_limit`]: world::World::with_limit
 //! [`World::with_events`]: world::World::with_events
+//! [`World::recorded`]: world::World::recorded
 //!
 //! None of these additions influences the run. The digest of a scenario and a seed is the same in all worlds,
 //! except under a custom policy or limit. The examples [`own_policy_in_a_scenario`] and

@@ -122,7 +122,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         &self.policy
     }
 
-    /// Registers a group, or gives a known group the weight and limit of `spec`. O(1).
+    /// Registers a group, or gives a known group the weight and limit of `spec`. O(log groups).
     ///
     /// # Errors
     /// Fails if the limit is 0, the weight is out of range, or the policy rejects its settings for the
@@ -154,8 +154,8 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// unit of `submission` is added if it is absent.
     ///
     /// # Errors
-    /// Fails if a resource does not exist, or if an amount is zero or above the limit: such a task would
-    /// wait for ever.
+    /// Fails if a resource does not exist or an amount is above its limit, because such a task would wait for
+    /// ever. Also fails if an amount is zero.
     pub fn demand<S: AsRef<str>>(&mut self, amounts: &[(S, u32)]) -> Result<DemandId, DemandError> {
         let id = self.accounts.resources.demand(amounts)?;
         self.register_demands(id);
@@ -209,7 +209,11 @@ impl<P: TaskPolicy> Dispatcher<P> {
         Ok(())
     }
 
-    /// Changes the weight of a group from its next turn on. The weight is from 2^-20 to 2^20. O(groups).
+    /// Changes the weight of a group from its next turn on. Changes nothing if this dispatcher has no such
+    /// group. O(log groups).
+    ///
+    /// # Errors
+    /// Fails if the weight is not from 2^-20 to 2^20, or if the policy rejects the group.
     pub fn set_weight(&mut self, group: TaskGroupId, weight: f64) -> Result<(), ConfigError> {
         let Some(key) = self.known.get_index(group.0.index()) else { return Ok(()) };
         let spec = TaskGroup { weight, ..self.spec(key, group.0) };

@@ -3,7 +3,9 @@
 //! A *resource* is a named counter with a limit, such as the number of workers. A task's *demand* is the
 //! amount of each resource that it needs while it runs. Tasks belong to *groups*, which take turns in the
 //! [fair queue](crate::fair_queue) by weight. A *policy* decides when a group may hold more than its share.
-//! Task admission does not depend on the plan, on providers or on adaptive limits.
+//! Task admission does not depend on the plan, on providers or on adaptive limits. Its one input about calls
+//! is advice: the caller sets whether a call would have to wait, as a
+//! [`RequestPressure`](crate::request::RequestPressure).
 //!
 //! A [`Dispatcher`] joins the queue and the admission in one transaction: it selects a task, leases its whole
 //! demand, and removes it from the queue. A task gets its lease before its worker is spawned, so no worker

@@ -41,7 +41,8 @@ pub struct TaskResourceId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DemandId(pub(crate) u32);
 
-/// A demand that could never be met. It is rejected at once, because its tasks would wait for ever.
+/// The error for a demand that could never be met, so that its tasks would wait for ever, or that has an
+/// amount of zero.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemandError {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
 use tidegate_core::error::ConfigError;
+use tidegate_core::lease::ReleaseResult;
 use tidegate_core::pipeline::{
     Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PipelineEffect, PlanBuilder,
     ProviderDegraded, RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
@@ -194,7 +195,7 @@ fn a_policy_that_panics_when_a_group_is_registered_is_an_error_with_its_message(
     pipeline.handle_timeout(at(1));
     while let Some(effect) = pipeline.poll_effect() {
         if let PipelineEffect::Abort(worker) = effect {
-            pipeline.task_finished(at(1), worker, TaskOutcome::Cancelled);
+            assert_eq!(pipeline.task_finished(at(1), worker, TaskOutcome::Cancelled), ReleaseResult::Released);
         }
     }
     let stop = pipeline.report().map(|report| report.stop.clone());

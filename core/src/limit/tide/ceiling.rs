@@ -14,9 +14,9 @@ use super::TideConfig;
 
 /// The most successes before a probe, for each call of the limit.
 const TRIPS: u32 = 32;
-/// The fewest successes between two probes below the most that was accepted: one call in five is a probe.
+/// The fewest successes before a probe at a limit below `best`. One call in five is then a probe.
 const LEAST_PATIENCE: f64 = 4.0;
-/// The part of the difference to the most that was accepted that a failed probe takes away.
+/// A failed probe lowers `best` by one part in this many of its distance to `floor`.
 const FORGETTING: f64 = 16.0;
 /// The part of the limit that a climb adds at most, after the first refusal.
 const STEP: u32 = 8;
@@ -26,7 +26,8 @@ const LEAP: u32 = 4;
 /// The phase of the search for the ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SearchPhase {
-    /// The limit grows by one with each success. `from` is the limit at the start of the climb.
+    /// The limit grows by one with each success, and by [`Ceiling::growth`] when the watched call is
+    /// accepted. `from` is the limit at the start of the climb.
     Climb { from: u32 },
     /// The limit stays for a number of successes.
     Hold,

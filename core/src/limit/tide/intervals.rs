@@ -17,7 +17,7 @@ impl Tide {
         Duration::from_nanos((FIRST_TRIAL * self.watch.refusal()).max(1e6) as u64)
     }
 
-    /// Returns the longest wait for a trial: until a call ends, the limit has nothing else to do.
+    /// Returns the longest wait for a trial: the mean latency of a call, at most [`LAST_TRIAL`].
     pub(super) fn last_trial(&self) -> Duration {
         let longest = if self.latency > 0.0 { self.latency.min(LAST_TRIAL) } else { LAST_TRIAL };
         Duration::from_nanos(longest as u64)

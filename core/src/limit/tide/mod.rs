@@ -13,7 +13,7 @@
 //! # Concurrency
 //!
 //! ```text
-//!            success: +1                        refused with n out
+//!            success: +1                        refused with n in flight
 //!         ┌────────────┐        ┌──────────────────────────────────────────────┐
 //!         │   Climb    │────────┤  limit = min(n - 1, limit - 2^k)             │
 //!         └────────────┘        │  k: refusals before with nothing accepted    │
@@ -36,7 +36,8 @@
 //!   2016) remember.
 //! - **Probe** tries one call more. It waits for `probe_after x 2^failures` successes, up to
 //!   `probe_after_most` (and up to 32 for each call of the limit, so that a narrow limit does not wait long).
-//!   So one call in 240 is a failed probe. A probe that passes begins a climb.
+//!   At a ceiling of eight calls or more, one call in 240 is then a failed probe. A probe that passes
+//!   begins a climb.
 //!
 //! A call counts as accepted when it is answered, or when it is in flight for three times the latency of a
 //! refusal.
@@ -285,7 +286,7 @@ impl LimitAlgorithm for Tide {
         if let Some(restart) = &mut self.restart
             && now < restart.end
         {
-            restart.out = call.in_flight;
+            restart.in_flight = call.in_flight;
         }
     }
 

@@ -47,9 +47,9 @@
 //! # Quickening
 //!
 //! A pace that is too slow is never refused. So it is quickened after a number of successes, by a sixteenth,
-//! then an eighth, then a quarter each time, until the next refusal. A refused quickening halves the greatest
-//! one, down to a sixteenth, until another pace begins: a provider that lets traffic grow by a third in a
-//! period refuses a step of a quarter each time, and accepts two of an eighth. The wait is longer where calls
+//! then an eighth, then a quarter each time, until the next refusal. After a refusal, no step is greater than
+//! half of the refused one, or a sixteenth, until another pace begins: a provider that lets traffic grow by a
+//! third in a period refuses a step of a quarter and accepts two of an eighth. The wait is longer where calls
 //! rarely overlap. The pace is not quickened again before a refusal of its first call would have arrived, and
 //! only while a refusal is affordable (`storm`). Calls that were in flight when a refusal corrected the pace
 //! are no sample of it.

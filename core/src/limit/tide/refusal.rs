@@ -49,7 +49,7 @@ impl Tide {
         // Under a pace that ended, the limit may have grown far beyond the calls in flight.
         let pace_end = (had_pace && !self.pace.is_known()).then_some(now);
         if let Some(end) = self.paused_until.take().or(pace_end) {
-            self.restart = Some(Restart { end, out: call.in_flight, tick: self.tick() });
+            self.restart = Some(Restart { end, in_flight: call.in_flight, tick: self.tick() });
         }
         if let Some(share) = self.pace.take_refused_share() {
             self.share.learn(share);

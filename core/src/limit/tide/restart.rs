@@ -1,7 +1,7 @@
 //! Raises the number of calls in flight step by step after a pause, or after a refusal that ends a pace.
 //!
 //! ```text
-//! allowed(t) = out + 2^floor((t - end) / tick)        out: calls still in flight at `end`
+//! allowed(t) = in_flight + 2^floor((t - end) / tick)        in_flight: calls still in flight at `end`
 //! ```
 //!
 //! A refusal arrives sooner than an answer. So the current capacity shows after a few ticks, at the cost of
@@ -15,7 +15,7 @@ pub(super) struct Restart {
     /// The end of the pause, or the refusal that ended the pace.
     pub(super) end: Instant,
     /// Calls still in flight at `end`.
-    pub(super) out: u32,
+    pub(super) in_flight: u32,
     /// The time in which a refusal would have arrived.
     pub(super) tick: Duration,
 }
@@ -28,7 +28,7 @@ impl Restart {
     /// Returns the most calls that may be in flight at `now`.
     pub(super) fn allowed(&self, now: Instant) -> u32 {
         let ticks = self.ticks(now).min(32);
-        u32::try_from(u64::from(self.out) + (1 << ticks)).unwrap_or(u32::MAX)
+        u32::try_from(u64::from(self.in_flight) + (1 << ticks)).unwrap_or(u32::MAX)
     }
 
     /// Returns when `allowed` next grows.

@@ -108,8 +108,8 @@ impl SameLoad {
         if is_trial {
             trial.refused = refusal.sent;
         }
-        // An earlier call was counted as in flight but was refused. The trial ran at a lower load and shows
-        // nothing.
+        // A trial is also repeated after the refusal of an earlier call, which was counted as in flight: the
+        // trial ran at a lower load and shows nothing.
         trial.sent = None;
         trial.wait = Duration::from_nanos(trial.wait.as_nanos().saturating_mul(2));
         trial.not_before = now + trial.wait;

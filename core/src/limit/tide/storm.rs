@@ -9,9 +9,9 @@
 //! surplus   += 1 with each refusal;     -= 1 with each answer, down to 0
 //! ```
 //!
-//! Where capacity falls far below the limit, each ended call is replaced by one that is refused, and so is
-//! each refusal. A surplus of 8 refusals plus a tenth of the limit stops all calls until every refusal in
-//! flight has arrived. The calls that are still in flight then have been accepted.
+//! Where capacity falls far below the limit, each call that ends or is refused is replaced by one that is
+//! refused. A surplus of 8 refusals plus a tenth of the limit stops all calls until every refusal in flight
+//! has arrived. The calls that are still in flight then have been accepted.
 
 use crate::time::{Duration, Instant};
 

@@ -44,9 +44,9 @@
 //! 4. Further row groups are not admitted.
 //! 5. The next tasks wait for running ones. If no worker runs, the run is ending.
 //!
-//! For a task resource that a queued task needs, the cause is the refusal of the policy if all resources of
-//! such a task are available. Otherwise every such task is short of a resource, and that shortage is the
-//! cause.
+//! For a task resource that a queued task needs: if all resources of such a task are available, the cause is
+//! the policy's denial of its group, or else that yielded workers resume first. If every such task is short
+//! of a resource, that shortage is the cause.
 //!
 //! For a request resource without waiters, the cause is [`IdleCause::TaskAdmission`] if tasks are queued,
 //! because they might call. Otherwise it is the same as for a task resource that no queued task needs. With

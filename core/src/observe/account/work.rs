@@ -44,9 +44,9 @@ pub(super) struct TaskResources {
     columns: Vec<ColumnCounts>,
     /// By resource: the columns that need it.
     wanted_by: Vec<Vec<usize>>,
-    /// By fairness group: the latest refusal of the policy. It stays valid, because a refused group is
+    /// By fairness group: the latest denial by the policy. It stays valid, because a denied group is
     /// evaluated again only after a change.
-    refusals: Vec<Option<IdleCause>>,
+    denials: Vec<Option<IdleCause>>,
     live: Map<u64, LiveTask>,
     /// By row group in progress: the number of its live tasks.
     row_groups: Map<u32, u32>,
@@ -89,7 +89,7 @@ impl TaskResources {
         };
         Self {
             wanted_by: (0..resources.len()).map(wanted).collect(),
-            refusals: alloc::vec![None; groups.len()],
+            denials: alloc::vec![None; groups.len()],
             resources,
             columns,
             live: Map::default(),
@@ -174,7 +174,7 @@ impl TaskResources {
         };
         if let Some(column) = waiting().find(|column| shortage(column).is_none()) {
             let default = if self.yielded > 0 { IdleCause::YieldedFirst } else { IdleCause::Unexplained };
-            return (self.refusals[column.group].unwrap_or(default), None);
+            return (self.denials[column.group].unwrap_or(default), None);
         }
         match waiting().find_map(shortage) {
             Some(short) if short == resource => (IdleCause::TooFewSlots, None),
@@ -277,18 +277,18 @@ impl TaskResources {
                     self.remove(task);
                 }
             }
-            SchedulerEventPayload::GroupCapped { .. } => self.record_refusal(column, TaskDenialReason::GroupCap),
+            SchedulerEventPayload::GroupCapped { .. } => self.record_denial(column, TaskDenialReason::GroupCap),
             SchedulerEventPayload::AdmissionDenied { reason, .. }
             | SchedulerEventPayload::AdmissionBlocked { reason, .. } => {
-                self.record_refusal(column, reason);
+                self.record_denial(column, reason);
             }
             _ => {}
         }
     }
 
-    /// Records that the policy refused a task of a column. `NoCapacity` is not recorded: the counts show it.
-    fn record_refusal(&mut self, column: usize, reason: TaskDenialReason) {
-        self.refusals[self.columns[column].group] = match reason {
+    /// Records that the policy denied a task of a column. `NoCapacity` is not recorded: the counts show it.
+    fn record_denial(&mut self, column: usize, reason: TaskDenialReason) {
+        self.denials[self.columns[column].group] = match reason {
             TaskDenialReason::GroupCap => Some(IdleCause::GroupCap),
             TaskDenialReason::BorrowDebt => Some(IdleCause::BorrowDebt),
             TaskDenialReason::Policy => Some(IdleCause::Policy),

@@ -224,7 +224,7 @@ impl Workers {
         self.is_denial_pending = self.run.is_some();
     }
 
-    /// Returns whether the run has begun to stop since the last call.
+    /// Returns whether the waiting requests of the run must be denied, and clears the flag.
     pub(crate) fn take_stop(&mut self) -> bool {
         core::mem::take(&mut self.is_denial_pending)
     }

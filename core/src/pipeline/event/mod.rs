@@ -225,9 +225,10 @@ pub enum SchedulerEventPayload {
         /// The number of outcomes that were judged.
         window: u32,
     },
-    /// Most calls to a provider fail, with failures that are retryable. The correlation names the fairness
+    /// The share of retryable failures among the latest responses of a call target has reached
+    /// [`degraded_rate`](crate::pipeline::PipelineConfig::degraded_rate). The correlation names the fairness
     /// group of a column that calls it. [`RetryableFailures`](Self::RetryableFailures) events with the
-    /// failures of this provider follow.
+    /// failures of this target follow.
     ProviderDegraded {
         /// The task resource that represents the call target, numbered as in
         /// [`AdmissionBlocked`](Self::AdmissionBlocked). `None` if the fairness group is judged.

@@ -64,7 +64,8 @@ impl Pipeline {
         group.into_iter().flat_map(|group| (0..group.span().rows).filter(|row| group.frontier().is_live(*row)))
     }
 
-    /// Returns the number of task leases: one for each worker that has not ended.
+    /// Returns the number of task leases: one for each worker that has not ended, except those that
+    /// [follow](crate::pipeline::Task::follows) the lead of their batch.
     #[must_use]
     pub fn active_leases(&self) -> usize {
         self.tasks.tasks().active_leases()

@@ -90,10 +90,10 @@ impl Pipeline {
         }
     }
 
-    /// Returns whether the run has begun to stop since the last call.
+    /// Returns whether the run has begun to stop since the last call, and lets its workers finish.
     ///
     /// If it returns true, call [`deny_stopping`](RequestAdmission::deny_stopping), so that no worker of
-    /// the run starts a call.
+    /// the run starts a call. A stop that aborts the workers gives false: they withdraw their requests.
     pub fn take_stop(&mut self) -> bool {
         self.workers.take_stop()
     }

@@ -47,7 +47,7 @@ pub(crate) struct Pending {
     /// The number of entries of `done` below `next`.
     done_skipped: usize,
     /// The rows still to compute of row groups that an earlier run has saved in part. The ranges are
-    /// ascending and do not touch.
+    /// ascending, not empty, and do not overlap.
     missing: Vec<Range<u64>>,
     /// The number of rows of those row groups that are not to be computed.
     excluded_rows: u64,

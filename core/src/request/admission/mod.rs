@@ -127,7 +127,9 @@ impl RequestAdmission {
     /// Grants a call now, or queues it in its group until it is granted, its deadline passes or it is
     /// cancelled.
     ///
-    /// A request that can never be granted, or whose timeout is zero, is denied at once.
+    /// A request that can never be granted, or whose provider is unavailable, is denied at once. A request
+    /// whose timeout is zero is granted now or denied, and in
+    /// [compatibility](crate::request::RequestConfig::compatibility) mode always denied.
     pub fn acquire(&mut self, now: Instant, request: &Request) -> AcquireResult {
         let now = self.begin(now);
         match request.fallback {

@@ -220,6 +220,9 @@ impl RequestAdmission {
     /// would not wait, or if this machine did not create the resource. If a list of
     /// [fallbacks](Self::fallbacks) begins with `resource`, the result is that of the resource that is used
     /// instead.
+    ///
+    /// Budgets and stated rates are not considered, because the usage of the call is not known. Once one call
+    /// waits for a budget, the result is [`RequestPressure::Waiters`]. O(lists of fallbacks).
     #[must_use]
     pub fn pressure(&self, now: Instant, resource: ResourceId) -> Option<RequestPressure> {
         let now = self.time.peek(now);
@@ -294,13 +297,14 @@ impl RequestAdmission {
         self.shared.waiters.len()
     }
 
-    /// Returns the counts of rejected releases.
+    /// Returns the counts of irregular releases: releases of a lease that was not active.
     #[must_use]
     pub fn release_diagnostics(&self) -> ReleaseDiagnostics {
         self.shared.ledger.diagnostics()
     }
 
-    /// Returns how often `now` went backwards and was clamped.
+    /// Returns how often `now` went backwards and was replaced by the latest instant. See
+    /// [`Clock`](crate::time::Clock#clocks-that-can-be-set).
     #[must_use]
     pub fn clock_regressions(&self) -> u64 {
         self.time.regressions()

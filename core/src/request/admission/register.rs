@@ -194,7 +194,11 @@ impl RequestAdmission {
         self.change(now, resource, |now, provider, slot, _| provider.resources[slot].controller.refresh(now))
     }
 
-    /// Replaces the budgets of a resource. The new budgets are full.
+    /// Replaces the budgets of a resource. The new budgets are full, and calls in flight are not counted in
+    /// them. Budgets from response headers are removed.
+    ///
+    /// # Errors
+    /// A value is out of range, or this machine did not create the resource.
     pub fn set_budgets(
         &mut self,
         now: Instant,
@@ -223,7 +227,7 @@ impl RequestAdmission {
 
     /// Applies the rates that the response to a call states, while its lease is active. Configured budgets
     /// are corrected as by [`Self::correct_budget`]. A dimension without a budget gets one from the first
-    /// response that states limit, remaining amount and reset, unless
+    /// response that states the limit, the remaining amount, and a reset or a window, unless
     /// [`RequestConfig::rate_limit_headers`](crate::request::RequestConfig::rate_limit_headers) is off.
     /// Returns whether anything was applied. O(budgets of the resource).
     pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, correction: &[Correction]) -> bool {
@@ -249,7 +253,10 @@ impl RequestAdmission {
         true
     }
 
-    /// Returns the fairness group of this name, and sets its weight. `weight` is in 2^-20..=2^20.
+    /// Returns the fairness group of this name, and sets its weight. O(providers and models).
+    ///
+    /// # Errors
+    /// `weight` is not in 2^-20..=2^20, or there are more than [`MAX_IDS`] groups.
     pub fn group(&mut self, name: &str, weight: f64) -> Result<GroupId, ConfigError> {
         let group = self.groups.set(name, weight)?;
         for provider in &mut self.providers {
@@ -263,6 +270,9 @@ impl RequestAdmission {
     /// The default weight is 1. The first [`MAX_UNREGISTERED_TENANTS`](super::MAX_UNREGISTERED_TENANTS)
     /// unregistered tenants get a group each. Further ones share the overflow group, so that names from
     /// outside cannot grow memory without bound.
+    ///
+    /// # Errors
+    /// There are more than [`MAX_IDS`] groups.
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
         match self.tenant_group(name) {
             Ok(group) => Ok(group),

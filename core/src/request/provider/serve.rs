@@ -105,7 +105,7 @@ impl ProviderModel {
     /// yielded waiter is selected only after its task resources were resumed.
     fn select(&mut self, now: Instant, mut tasks: TaskSide<'_>, shared: &mut Shared) -> NextCall {
         let health_with_calls = self.health.as_deref().filter(|_| self.health_calls.is_some());
-        let prefers_health_call = health_with_calls.is_some_and(Health::wants_health_call);
+        let prefers_health_call = health_with_calls.is_some_and(Health::next_probe_is_health_call);
         let decides_by_health_call = health_with_calls.is_some() && self.in_flight == 0;
         let mut has_skipped = false;
         let common = self.common_block(now);

@@ -304,7 +304,7 @@ impl ResponseInfo {
         Self { status, completion, rejection: RejectionReason::of(status, completion.outcome), corrections }
     }
 
-    /// Returns whether the provider rejected the call with a rate limit.
+    /// Returns whether the provider refused the call with a rate limit.
     #[must_use]
     pub fn is_rate_limited(&self) -> bool {
         self.completion.outcome == Outcome::RateLimited

@@ -1,5 +1,7 @@
 //! A checker that observes a run from outside and reports the first *law* that the run breaks. A law is an
-//! invariant that every run keeps, whatever its plan, policy and providers.
+//! invariant that every run keeps, whatever its plan, policy and providers. The plan must have no
+//! [batched](crate::pipeline::Column::batched) columns: the cells that follow the lead of a batch start
+//! without a selection and a lease, which the checker reports as a violation.
 //!
 //! The input of a [`RunChecker`] is what any host can observe: the plan and the settings, both event streams
 //! with all kinds of events, and what the pipeline hands out to hooks and checkpoints. It has its own state,

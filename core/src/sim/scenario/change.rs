@@ -94,7 +94,7 @@ pub enum Intervention {
         weight: f64,
     },
     /// Changes the cap of the model. A limit above the new cap falls to it at once, and calls in flight
-    /// continue. A limit that equals the old cap rises with it.
+    /// continue. An AIMD limit that equals the old cap and was never cut rises with it; others climb.
     MaxParallel {
         /// The model.
         model: String,

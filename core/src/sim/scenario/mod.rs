@@ -148,15 +148,15 @@ pub struct Scenario {
     /// requests them. Default no.
     #[serde(default, skip_serializing_if = "is_off")]
     pub health_calls: bool,
-    /// The number of responses in a window of `degraded_rate`, for each fairness group, 1 to 65536. Default
-    /// 20.
+    /// The number of responses in a window of `degraded_rate`, 1 to 65536. Each model has a window, or
+    /// each fairness group if `advisory` is off. Default 20.
     #[serde(default = "degraded_window")]
     pub degraded_window: u32,
     /// The share of temporary failures in a window at which a warning reports the provider as degraded.
     /// `None` (in files `"never"`) never warns. Default 0.5.
     #[serde(default = "degraded_rate", with = "NumberOrNever")]
     pub degraded_rate: Option<f64>,
-    /// The shortest time between two such warnings about one fairness group. Default 60 s.
+    /// The shortest time between two such warnings about one model or fairness group. Default 60 s.
     #[serde(default = "degraded_pause", rename = "degraded_pause_ms", with = "Millis")]
     pub degraded_pause: Duration,
     /// The shortest pause before a rate-limited task is retried, above 0. Default 50 ms.

@@ -14,6 +14,9 @@
 //!   any state --- key rejected, quota exhausted, model not found, patience ended ---> unavailable
 //! ```
 //!
+//! A healthy provider goes down directly, without a suspicion, if no call has succeeded for `quiet` when the
+//! failures in a row reach `failures`, or if no call ever succeeded.
+//!
 //! The first pause is `first_pause`. Each further pause is twice as long, up to `longest_pause`. Every pause
 //! is jittered by up to a fifth.
 //!
@@ -277,7 +280,7 @@ impl Health {
     }
 
     /// Returns whether the next probe is a health call, if the host makes them.
-    pub(super) fn wants_health_call(&self) -> bool {
+    pub(super) fn next_probe_is_health_call(&self) -> bool {
         self.is_probed() && self.probes_failed >= WAITER_PROBES
     }
 

@@ -1,4 +1,4 @@
-//! The changes of health: what the end of a call, the end of the patience and an operator change.
+//! The changes of health that the end of a call, the end of the patience or an operator causes.
 
 use super::{CALM_PAUSES, GrantKind, Health, HealthChange, HealthPhase, RateLimits};
 use crate::backoff;
@@ -108,7 +108,7 @@ impl Health {
         self.go_down(now, retry_after)
     }
 
-    /// Returns how long no call must fail until the last outage no longer affects the next one.
+    /// Returns the time without a failure after which the last outage no longer affects the next one.
     fn calm_span(&self) -> Duration {
         Duration::from_nanos(self.config.longest_pause.as_nanos().saturating_mul(CALM_PAUSES))
     }
