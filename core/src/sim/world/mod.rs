@@ -97,7 +97,7 @@ struct Provider {
 impl Provider {
     /// Returns the name of the algorithm of its limit.
     fn algorithm_name(&self) -> &'static str {
-        self.algorithm.map_or("own", |choice| choice.name())
+        self.algorithm.map_or("custom", |choice| choice.name())
     }
 }
 

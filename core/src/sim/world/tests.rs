@@ -291,7 +291,7 @@ fn a_custom_limit_applies_to_its_model_only_and_is_accounted_for() {
         world.advance_to(Instant::ZERO + millis(at));
         let sample = world.sample();
         limits.push(sample.providers.iter().map(|provider| provider.limit).collect::<Vec<_>>());
-        assert_eq!(sample.providers.iter().map(|provider| provider.algorithm).collect::<Vec<_>>(), ["own", "aimd"]);
+        assert_eq!(sample.providers.iter().map(|provider| provider.algorithm).collect::<Vec<_>>(), ["custom", "aimd"]);
     }
     assert_eq!(limits, [[1, 4], [2, 4], [3, 4], [4, 4], [4, 4]]);
     while world.step() {}
