@@ -5,7 +5,7 @@ import type { Resource } from "./keys.js";
 import type { RetryState } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
 import { type AcquireRequest, type AfterCall, FINAL, NONE, Waiter } from "./tickets.js";
-import { endTimeout, startTimeout, type Timeout } from "./timeout.js";
+import { endSignal, startSignal, type OwnSignal } from "./own_signal.js";
 import {
   type Completion,
   type End,
@@ -63,7 +63,7 @@ export interface Call {
 
 /** @internal The state of a call besides its ticket. Most calls have none. */
 interface Notes {
-  timeout: Timeout | undefined;
+  own: OwnSignal | undefined;
   signal: AbortSignal | undefined;
   /** The numbers read from the last observed head. */
   reading: Float64Array | undefined;
@@ -113,11 +113,11 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   }
 
   get signal(): AbortSignal {
-    return this.notes?.timeout?.controller.signal ?? this.outer ?? (this.noted.signal ??= new AbortController().signal);
+    return this.notes?.own?.controller.signal ?? this.outer ?? (this.noted.signal ??= new AbortController().signal);
   }
 
   get noted(): Notes {
-    return (this.notes ??= { timeout: undefined, signal: undefined, reading: undefined, observed: undefined, usage: undefined });
+    return (this.notes ??= { own: undefined, signal: undefined, reading: undefined, observed: undefined, usage: undefined });
   }
 
   observe(answer: AnswerHead): void {
@@ -157,7 +157,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
   /** Starts the timeout of the call. */
   begin(): void {
-    if (this.timeoutMs !== undefined) this.noted.timeout = startTimeout(this.outer, this.timeoutMs);
+    if (this.timeoutMs !== undefined) this.noted.own = startSignal(this.outer, this.timeoutMs);
   }
 
   /** Ends the call with `value`. */
@@ -191,7 +191,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
    * throw an error of any name.
    */
   #meaningOf(error: unknown, otherwise: number, isProviderTurn: boolean): number {
-    const timeout = this.notes?.timeout;
+    const timeout = this.notes?.own;
     if (timeout?.isOver && isProviderTurn) return PROVIDER_TIMEOUT;
     const signal = timeout?.controller.signal ?? this.outer;
     return signal?.aborted ? outcomeOfError(signal.reason, LOCAL_CANCELLED) : outcomeOfError(error, otherwise);
@@ -202,7 +202,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     const { tickets } = this.resource;
     if (ticket === NONE) return FINAL;
     this.ticket = NONE;
-    if (notes?.timeout !== undefined) endTimeout(notes.timeout, this.outer);
+    if (notes?.own !== undefined) endSignal(notes.own, this.outer);
     const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
     if (retryState !== undefined) retryState.ending = { outcome, retryAfterMs };
     if (retryState?.isRepeated !== true) {

@@ -3,7 +3,7 @@
 import { offAbort, onAbort } from "./aborts.js";
 
 /** A running timeout of one call. */
-export interface Timeout {
+export interface OwnSignal {
   /** Whether the time has passed. */
   isOver: boolean;
   readonly controller: AbortController;
@@ -15,9 +15,9 @@ export interface Timeout {
 const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
 /** Starts the timeout of a call. */
-export function startTimeout(outer: AbortSignal | undefined, timeoutMs: number): Timeout {
+export function startSignal(outer: AbortSignal | undefined, timeoutMs: number): OwnSignal {
   const controller = new AbortController();
-  const timeout: Timeout = { isOver: false, controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
+  const timeout: OwnSignal = { isOver: false, controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
   if (outer !== undefined) onAbort(outer, timeout.onAbort);
   const until = performance.now() + timeoutMs;
   const arm = (): void => {
@@ -34,7 +34,7 @@ export function startTimeout(outer: AbortSignal | undefined, timeoutMs: number):
 }
 
 /** Stops the timeout. */
-export function endTimeout({ timer, onAbort: listener }: Timeout, outer: AbortSignal | undefined): void {
+export function endSignal({ timer, onAbort: listener }: OwnSignal, outer: AbortSignal | undefined): void {
   if (timer !== undefined) clearTimeout(timer);
   if (outer !== undefined) offAbort(outer, listener);
 }
