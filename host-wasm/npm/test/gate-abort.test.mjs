@@ -39,6 +39,24 @@ test("a signal shared by thousands of calls has one listener, and none after the
   assert.deepEqual(counts, { now: 0, most: 1 });
 });
 
+for (const hold of ["body", "head"]) {
+  test(`a signal shared by thousands of fetches that hold the ${hold} has one listener`, async () => {
+    const { signal, counts } = counted();
+    const gate = gateOf(8);
+    const fetched = Array.from({ length: 2_000 }, () => gate.fetch(KEY, "data:text/plain,tide", { signal }, { hold }));
+    const texts = await Promise.all(fetched.map(async (answer) => (await answer).text()));
+    assert.deepEqual([new Set(texts), texts.length, counts.most], [new Set(["tide"]), 2_000, 1]);
+    // A response whose head only was held is followed until it is collected.
+    if (hold === "body") assert.equal(counts.now, 0);
+  });
+}
+
+test("a fetch that fails leaves no listener on its signal", async () => {
+  const { signal, counts } = counted();
+  await assert.rejects(gateOf(1).fetch(KEY, "http://127.0.0.1:1/", { signal }), TypeError);
+  assert.deepEqual(counts, { now: 0, most: 1 });
+});
+
 test("aborting a shared signal ends every waiting and running call once, and leaves no listener", async () => {
   const { controller, signal, counts } = counted();
   const gate = gateOf(1);

@@ -114,6 +114,29 @@ test("with hold: head the slot is released when the head arrives", async () => {
   await assert.rejects(gate.fetch(KEY, address, {}, { bodyIdleMs: -1 }), /bodyIdleMs/);
 });
 
+for (const options of [{ hold: "head" }, { hold: "head", callTimeoutMs: 60_000 }, { callTimeoutMs: 60_000 }, {}]) {
+  test(`the caller's signal aborts a response that is being read, with ${JSON.stringify(options)}`, async () => {
+    const controller = new AbortController();
+    const gate = gateOf(1);
+    const answer = await gate.fetch(KEY, `${address}/stream`, { signal: controller.signal }, options);
+    const reader = answer.body.getReader();
+    assert.equal(new TextDecoder().decode((await reader.read()).value), "first ");
+    controller.abort();
+    await assert.rejects(reader.read(), { name: "AbortError" });
+    assert.equal(gate.snapshot(KEY).inFlight, 0);
+  });
+}
+
+test("the caller's signal aborts a response that has released its slot unread", async () => {
+  const controller = new AbortController();
+  const gate = gateOf(1);
+  const { signal } = controller;
+  const answer = await gate.fetch(KEY, `${address}/long?bytes=20000000`, { signal }, { bodyIdleMs: 1 });
+  await until(() => gate.snapshot(KEY).inFlight, (calls) => calls === 0);
+  controller.abort();
+  await assert.rejects(answer.text(), { name: "AbortError" });
+});
+
 test("a streamed body is passed on as it arrives, and its end ends the call", async () => {
   const gate = gateOf(1);
   const answer = await gate.fetch(KEY, `${address}/stream`);

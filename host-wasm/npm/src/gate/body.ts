@@ -32,6 +32,8 @@ export interface BodyWatcher {
    * provider does not need.
    */
   waits(isWaiting: boolean): void;
+  /** Called once, when no chunk can arrive any more. That is later than the release of the slot of an unread body. */
+  over(): void;
 }
 
 type Piece = Uint8Array<ArrayBuffer>;
@@ -84,7 +86,7 @@ class ReadAhead {
         this.#onPiece?.();
         while (this.#bytes >= READ_AHEAD && this.#last === undefined) await this.#room();
       }
-      this.#last ??= { isBroken: false };
+      this.#finish({ isBroken: false });
       this.#end("complete");
     } catch (error) {
       this.#fail(error);
@@ -110,8 +112,14 @@ class ReadAhead {
     });
   }
 
+  #finish(last: { readonly error?: unknown; readonly isBroken: boolean }): void {
+    if (this.#last !== undefined) return;
+    this.#last = last;
+    this.#watcher.over();
+  }
+
   #fail(error: unknown): void {
-    this.#last ??= { error, isBroken: true };
+    this.#finish({ error, isBroken: true });
     this.#end("broken", error);
     this.#onRoom?.();
     this.#onPiece?.();
@@ -143,7 +151,7 @@ class ReadAhead {
   }
 
   readonly cancel = (reason?: unknown): Promise<void> => {
-    this.#last ??= { isBroken: false };
+    this.#finish({ isBroken: false });
     this.#pieces.length = 0;
     this.#end("cancelled");
     this.#onRoom?.();
@@ -162,6 +170,7 @@ export function holdBody(answer: Response, idleMs: number, watcher: BodyWatcher)
   const { body } = answer;
   if (body === null) {
     watcher.ended("complete", undefined, false);
+    watcher.over();
     return answer;
   }
   let unregister: (() => void) | undefined;
@@ -170,6 +179,7 @@ export function holdBody(answer: Response, idleMs: number, watcher: BodyWatcher)
     reader,
     {
       waits: (isWaiting) => watcher.waits(isWaiting),
+      over: () => watcher.over(),
       ended: (how, error, isProviderTurn) => {
         // An unread body can still be read, and its connection can still be cancelled.
         if (how !== "unread") unregister?.();

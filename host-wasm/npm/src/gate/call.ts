@@ -5,7 +5,7 @@ import type { Resource } from "./keys.js";
 import type { RetryState } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
 import { type AcquireRequest, type AfterCall, FINAL, NONE, Waiter } from "./tickets.js";
-import { endSignal, startSignal, type OwnSignal } from "./own_signal.js";
+import { OwnSignal } from "./own_signal.js";
 import {
   type Completion,
   type End,
@@ -113,7 +113,7 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
   }
 
   get signal(): AbortSignal {
-    return this.notes?.own?.controller.signal ?? this.outer ?? (this.noted.signal ??= new AbortController().signal);
+    return this.notes?.own?.signal ?? this.outer ?? (this.noted.signal ??= new AbortController().signal);
   }
 
   get noted(): Notes {
@@ -157,7 +157,12 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
 
   /** Starts the timeout of the call. */
   begin(): void {
-    if (this.timeoutMs !== undefined) this.noted.own = startSignal(this.outer, this.timeoutMs);
+    if (this.timeoutMs !== undefined) this.noted.own = new OwnSignal(this.outer, this.timeoutMs);
+  }
+
+  /** Called when the call has ended. */
+  protected endSignal(own: OwnSignal): void {
+    own.unlink();
   }
 
   /** Ends the call with `value`. */
@@ -191,9 +196,9 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
    * throw an error of any name.
    */
   #meaningOf(error: unknown, otherwise: number, isProviderTurn: boolean): number {
-    const timeout = this.notes?.own;
-    if (timeout?.isOver && isProviderTurn) return PROVIDER_TIMEOUT;
-    const signal = timeout?.controller.signal ?? this.outer;
+    const own = this.notes?.own;
+    if (own?.isOver && isProviderTurn) return PROVIDER_TIMEOUT;
+    const signal = own?.signal ?? this.outer;
     return signal?.aborted ? outcomeOfError(signal.reason, LOCAL_CANCELLED) : outcomeOfError(error, otherwise);
   }
 
@@ -202,7 +207,10 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
     const { tickets } = this.resource;
     if (ticket === NONE) return FINAL;
     this.ticket = NONE;
-    if (notes?.own !== undefined) endSignal(notes.own, this.outer);
+    if (notes?.own !== undefined) {
+      notes.own.stopTimer();
+      this.endSignal(notes.own);
+    }
     const [input, output] = own !== undefined && own.input >= 0 ? [own.input, own.output] : (notes?.usage ?? UNKNOWN);
     if (retryState !== undefined) retryState.ending = { outcome, retryAfterMs };
     if (retryState?.isRepeated !== true) {

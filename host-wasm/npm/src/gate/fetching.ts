@@ -2,6 +2,7 @@
 
 import { DeniedError, shown, spanMs } from "../errors.js";
 import { holdBody } from "./body.js";
+import { OwnSignal } from "./own_signal.js";
 import { type TaskBinding, type CallResult, CallUnderWay } from "./call.js";
 import type { Resource } from "./keys.js";
 import { discard, type RetryState, retryStateOf, type AttemptResult, isRequestAtFault, isUnavailable, retryInMs } from "./retries.js";
@@ -19,6 +20,10 @@ export interface FetchSettings extends CallSettings<Response> {
 
 /** The default of `bodyIdleMs`. */
 const BODY_IDLE_MS = 2_000;
+
+/** The signals of responses that the caller reads after their calls have ended, by their bodies. */
+const unheldBodies =
+  typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<OwnSignal>((own) => own.unlink());
 
 /** @internal A fetch that is sent once its call has a permit. */
 class Fetching extends CallUnderWay<Response> {
@@ -41,6 +46,32 @@ class Fetching extends CallUnderWay<Response> {
   granted(): void {
     this.begin();
     this.resolve(this);
+  }
+
+  #own: OwnSignal | undefined;
+
+  /**
+   * `fetch` adds a listener to the signal of each request. So the request has a signal of its own, also without a
+   * timeout.
+   */
+  override begin(): void {
+    if (this.outer !== undefined || this.timeoutMs !== undefined) {
+      this.noted.own = this.#own = new OwnSignal(this.outer, this.timeoutMs);
+    }
+  }
+
+  /** The caller's signal aborts the request as long as its response can be read, which can be after the call. */
+  protected override endSignal(): void {}
+
+  /** Ends the link to the caller's signal: the response has arrived, or no one reads it. */
+  unlink(): void {
+    this.#own?.unlink();
+  }
+
+  /** Does so once the body of the response is no longer referenced. */
+  unlinkAfter(body: ReadableStream | null): void {
+    if (body === null) this.unlink();
+    else if (this.#own !== undefined) unheldBodies?.register(body, this.#own);
   }
 
   /** The outcome of an error that does not determine one. */
@@ -109,6 +140,8 @@ export async function fetchUnder(
     if (kept !== undefined) discard(kept);
     const result = await call.send(request);
     if ("value" in result && holdsBody && !isOver(call, result.value)) return held(call, result.value, bodyIdleMs);
+    if ("value" in result) call.unlinkAfter(result.value.body);
+    else call.unlink();
     const after = call.over(result);
     if (retryState === undefined) return brought(result);
     const end = { result, ending: retryState.ending };
@@ -144,6 +177,7 @@ function held(call: Fetching, answer: Response, idleMs: number): Response {
   try {
     return holdBody(answer, idleMs, {
       waits: (isWaiting) => void (resource.unread += isWaiting ? 1 : -1),
+      over: () => call.unlink(),
       ended: (how, error, isProviderTurn) => {
         const given = how === "cancelled" ? new DOMException("the body was cancelled", "AbortError") : error;
         if (how === "complete" || how === "unread") call.succeeded(answer);
@@ -153,6 +187,7 @@ function held(call: Fetching, answer: Response, idleMs: number): Response {
     });
   } catch (error) {
     call.failed(error, PROVIDER_FAILURE);
+    call.unlink();
     throw error;
   }
 }

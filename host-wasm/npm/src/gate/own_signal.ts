@@ -1,40 +1,50 @@
-/** The timeout of a call. */
+/** The signal that a call has of its own. */
 
 import { offAbort, onAbort } from "./aborts.js";
-
-/** A running timeout of one call. */
-export interface OwnSignal {
-  /** Whether the time has passed. */
-  isOver: boolean;
-  readonly controller: AbortController;
-  readonly onAbort: () => void;
-  timer: ReturnType<typeof setTimeout> | undefined;
-}
 
 /** The longest delay that a timer holds. */
 const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
-/** Starts the timeout of a call. */
-export function startSignal(outer: AbortSignal | undefined, timeoutMs: number): OwnSignal {
-  const controller = new AbortController();
-  const timeout: OwnSignal = { isOver: false, controller, onAbort: () => controller.abort(outer?.reason), timer: undefined };
-  if (outer !== undefined) onAbort(outer, timeout.onAbort);
-  const until = performance.now() + timeoutMs;
-  const arm = (): void => {
+/**
+ * Is aborted with the caller's signal, and when the time of the call has passed. What the call passes it to adds its
+ * listeners here, so that a signal that many calls share has one listener.
+ */
+export class OwnSignal {
+  /** Whether the time of the call has passed. */
+  isOver = false;
+  readonly #controller = new AbortController();
+  readonly #outer: AbortSignal | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #onAbort = (): void => this.#controller.abort(this.#outer?.reason);
+
+  /** Without `timeoutMs`, it is aborted with `outer` only. */
+  constructor(outer: AbortSignal | undefined, timeoutMs: number | undefined) {
+    this.#outer = outer;
+    if (outer !== undefined) onAbort(outer, this.#onAbort);
+    if (timeoutMs !== undefined) this.#arm(performance.now() + timeoutMs, timeoutMs);
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  #arm(until: number, timeoutMs: number): void {
     const left = Math.ceil(until - performance.now());
     if (left > 0) {
-      timeout.timer = setTimeout(arm, Math.min(left, LONGEST_DELAY_MS));
+      this.#timer = setTimeout(() => this.#arm(until, timeoutMs), Math.min(left, LONGEST_DELAY_MS));
       return;
     }
-    timeout.isOver = !controller.signal.aborted;
-    controller.abort(new DOMException(`the call took longer than its ${timeoutMs} ms`, "TimeoutError"));
-  };
-  arm();
-  return timeout;
-}
+    this.isOver = !this.signal.aborted;
+    this.#controller.abort(new DOMException(`the call took longer than its ${timeoutMs} ms`, "TimeoutError"));
+  }
 
-/** Stops the timeout. */
-export function endSignal({ timer, onAbort: listener }: OwnSignal, outer: AbortSignal | undefined): void {
-  if (timer !== undefined) clearTimeout(timer);
-  if (outer !== undefined) offAbort(outer, listener);
+  /** Ends the time of the call. */
+  stopTimer(): void {
+    clearTimeout(this.#timer);
+  }
+
+  /** Ends the link to the caller's signal. */
+  unlink(): void {
+    if (this.#outer !== undefined) offAbort(this.#outer, this.#onAbort);
+  }
 }
