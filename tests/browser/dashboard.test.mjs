@@ -387,6 +387,34 @@ test("the chart draws water, limit, capacity and refusals, and can follow the la
     await page.locator(".readout").first().filter({ hasText: /^at .* in flight .* limit .* can take / }).waitFor();
   }));
 
+/** Keeps what canvases write. */
+const keepWritten = () => {
+  window.written = [];
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+    window.written.push(text);
+    return fillText.call(this, text, ...place);
+  };
+};
+
+test("a burst of 256 refusals is one mark that says 256, and few refusals are ticks without a number", () =>
+  withDashboard(
+    {},
+    async (page) => {
+      const counts = async (refused) => {
+        await page.evaluate(() => (window.written = []));
+        await show(page, 20_000, { refused });
+        const written = await page.evaluate(() => window.written);
+        return written.filter((text) => ["9", "256", "1,000"].includes(text));
+      };
+      // The fixture has two providers, and both charts get the same.
+      assert.deepEqual(await counts({ 400: 256 }), ["256", "256"]);
+      assert.deepEqual(await counts(Object.fromEntries(Array.from({ length: 8 }, (_, nth) => [400 + nth, 32]))), ["256", "256"], "of neighbouring instants");
+      assert.deepEqual(await counts({ 100: 256, 400: 1_000, 600: 9 }), ["1,000", "256", "1,000", "256"]);
+    },
+    { script: keepWritten },
+  ));
+
 test("a live change is marked on the charts it is about", () =>
   withDashboard({}, async (page) => {
     const pictures = () => page.locator(".chart canvas").evaluateAll((charts) => charts.map((canvas) => canvas.toDataURL()));
@@ -398,6 +426,32 @@ test("a live change is marked on the charts it is about", () =>
     assert.equal(spared, harbour);
     await show(page, 20_000, { changes: [{ at_ms: 8_000, set: "policy", policy: "strict_fair" }] });
     assert.notEqual((await pictures())[1], harbour, "a change that is about none is marked on all");
+  }));
+
+test("the changes of one drag are one mark, by the time of the person, whatever the speed of the run", () =>
+  withDashboard({}, async (page) => {
+    const marked = await page.evaluate(() => {
+      let now = 0;
+      performance.now = () => now;
+      const drags = new window.fixture.Drags();
+      const changes = [[], []];
+      const drag = (model, at_ms, slots, later, side) => {
+        now += later;
+        changes.forEach((all, one) => (side === undefined || side === one) && all.push({ at_ms, set: "capacity", model, slots }));
+        drags.add({ set: "capacity", model, slots }, changes, side);
+      };
+      // A fast run: seconds pass between two movements of one drag.
+      for (const [turn, slots] of [12, 11, 10, 9].entries()) drag("river", 5_000 * turn, slots, 50);
+      // Another slider at the same time, and the first one again after a while, in a run that hardly moves.
+      drag("harbour", 15_001, 3, 10);
+      drag("river", 15_002, 8, 2_000);
+      drag("river", 15_003, 7, 100, 1);
+      return changes.map((all, side) => drags.marked(all, side).map(({ model, slots }) => `${model} ${slots}`));
+    });
+    assert.deepEqual(marked, [
+      ["river 9", "harbour 3", "river 8"],
+      ["river 9", "harbour 3", "river 7"],
+    ]);
   }));
 
 test("the nodes of a wide graph overlap nowhere, and every column comes after those it needs", () =>

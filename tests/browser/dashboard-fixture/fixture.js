@@ -3,6 +3,7 @@
 import { makeLayout, makeView } from "./views.js";
 import { figuresOf } from "../../../web-demo/app/src/compare/figures.ts";
 import { Dashboard } from "../../../web-demo/app/src/dashboard/dashboard.ts";
+import { Drags } from "../../../web-demo/app/src/drags.ts";
 import "../../../web-demo/app/src/style.css";
 import "../../../web-demo/app/src/dashboard.css";
 import "../../../web-demo/app/src/providers.css";
@@ -25,6 +26,7 @@ window.fixture = {
   heard,
   makeLayout,
   figuresOf,
+  Drags,
   /** A dashboard of this size: see `makeLayout`. */
   build(chosen) {
     dashboard?.destroy();
@@ -32,9 +34,11 @@ window.fixture = {
     layout = makeLayout(size);
     dashboard = new Dashboard(document.querySelector("main"), layout, on);
   },
-  /** Shows the view of an instant in ms, and returns its exact figures. */
-  show(ms, changed = {}) {
+  /** Shows the view of an instant in ms, and returns its exact figures. `refused` are the 429s of some buckets, if there are no others. */
+  show(ms, { refused, ...changed } = {}) {
     const view = { ...makeView(layout, size, ms), ...changed };
+    const { columns, times } = view;
+    if (refused) view.columns = (index) => ({ ...columns(index), refused: Float64Array.from(times, (_, bucket) => refused[bucket] ?? 0) });
     dashboard.show(view);
     return JSON.parse(JSON.stringify(view.sample));
   },

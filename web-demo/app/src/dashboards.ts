@@ -3,6 +3,7 @@ import { byId, say } from "./dom.ts";
 import { count, span } from "./format.ts";
 import { Axes } from "./dashboard/axes.ts";
 import { Dashboard } from "./dashboard/dashboard.ts";
+import { Drags } from "./drags.ts";
 import type { Frame, Picture, Side } from "./messages.ts";
 import type { Simulation } from "./simulation.ts";
 import type { Columns, On } from "./dashboard/view.ts";
@@ -12,13 +13,18 @@ export class Dashboards {
   #simulation;
   #explain;
   #dashboards: Dashboard[] = [];
+  #drags = new Drags();
   /** Where the dashboards of two runs go. */
   #halves = [...document.querySelectorAll(".half")];
 
   constructor(simulation: Simulation, explain: Explain) {
     this.#simulation = simulation;
     this.#explain = explain;
-    simulation.on("loaded", () => this.#build());
+    simulation.on("loaded", () => {
+      this.#drags.clear();
+      this.#build();
+    });
+    simulation.on("changed", ({ what, side }) => this.#drags.add(what, simulation.changes, side));
     simulation.on("frame", (frame) => this.#show(frame));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#dashboards.forEach((dashboard) => dashboard.recolour()));
   }
@@ -62,7 +68,7 @@ export class Dashboards {
       lanesCount: picture.lanesCount,
       windowMs: this.#simulation.windowMs,
       lanesMs: picture.windowMs,
-      changes: this.#simulation.changes[side] ?? [],
+      changes: this.#drags.marked(this.#simulation.changes[side] ?? [], side),
     });
   }
 }

@@ -12,9 +12,10 @@ import type { Plot } from "./uplot.ts";
 /** The height of the tick for one 429, in CSS pixels, and the most that a tick grows to with their number. */
 const TICK_HEIGHT = 9;
 const MOST_TICK_HEIGHT = 40;
-/** Changes of one capacity that follow each other within so many virtual ms are one drag. */
-const DRAG_MS = 1_000;
-/** Changes closer together than this are marked once, in CSS pixels: dragging makes many. */
+/** Ticks closer together than this are counted as one burst, in CSS pixels. A burst of so many 429s says how many. */
+const BURST_DISTANCE = 6;
+const LEAST_COUNTED = 10;
+/** Changes closer together than this are marked once, in CSS pixels. */
 const MARK_DISTANCE = 8;
 /** Labels of changes stand in so many rows below the top, each this high in CSS pixels. */
 const LABEL_ROWS = 3;
@@ -24,6 +25,13 @@ const FIELDS: readonly TelemetryField[] = ["inFlight", "peak", "limit", "capacit
 
 /** Said while nothing is under the pointer. */
 const HINT = "Point at the chart to read it";
+
+/** Ticks that are counted together: where the first and the last are, in canvas pixels, and how many 429s they stand for. */
+interface Burst {
+  from: number;
+  to: number;
+  refusals: number;
+}
 
 /** A history kept from one frame to the next: the frame's own arrays go back to the worker. */
 class History {
@@ -262,6 +270,7 @@ export class ProviderChart {
     let last = -1;
     // Those that fall on one place are one tick, which is the higher the more they are.
     let refusals = 0;
+    const bursts: Burst[] = [];
     for (let index = this.#first(); index < this.#history.length; index += 1) {
       const more = this.#history.at("refused", index);
       if (more <= 0) continue;
@@ -269,10 +278,33 @@ export class ProviderChart {
       const left = Math.round(middle - width / 2);
       refusals = left === last ? refusals + more : more;
       last = left;
+      const burst = bursts.at(-1);
+      if (burst && left - burst.to < BURST_DISTANCE * devicePixelRatio) {
+        burst.to = left;
+        burst.refusals += more;
+      } else bursts.push({ from: left, to: left, refusals: more });
       const height = Math.min(TICK_HEIGHT * (1 + Math.log2(refusals) / 2), MOST_TICK_HEIGHT);
       ctx.fillRect(left, bbox.top - 3 * devicePixelRatio, width, height * devicePixelRatio);
     }
+    this.#countBursts(plot, bursts);
     ctx.restore();
+  }
+
+  /** Writes above a burst how many 429s it is. The largest have the room. */
+  #countBursts({ ctx, bbox }: Plot, bursts: readonly Burst[]) {
+    ctx.font = `600 ${10 * devicePixelRatio}px sans-serif`;
+    ctx.textAlign = "center";
+    ctx.textBaseline = "bottom";
+    const taken: { start: number; end: number }[] = [];
+    for (const { from, to, refusals } of bursts.filter((one) => one.refusals >= LEAST_COUNTED).sort((one, other) => other.refusals - one.refusals)) {
+      const text = count(refusals);
+      const half = ctx.measureText(text).width / 2 + 2 * devicePixelRatio;
+      const middle = Math.min(Math.max((from + to) / 2, bbox.left + half), bbox.left + bbox.width - half);
+      const [start, end] = [middle - half, middle + half];
+      if (taken.some((other) => start < other.end && other.start < end)) continue;
+      taken.push({ start, end });
+      ctx.fillText(text, middle, bbox.top - 3 * devicePixelRatio);
+    }
   }
 
   /** Live changes, the latest first, so that a label knows the room it has. */
@@ -293,9 +325,6 @@ export class ProviderChart {
       const change = this.#changes[index];
       if (!change || change.at_ms < this.#from || change.at_ms > this.#end) continue;
       if ("model" in change && change.model !== this.#provider) continue;
-      // Of one drag, the last change is marked: it leads to where the slider was let go.
-      const later = this.#changes[index + 1];
-      if (later && change.set === "capacity" && later.set === "capacity" && later.model === change.model && later.at_ms - change.at_ms < DRAG_MS) continue;
       const left = this.#place(plot, change.at_ms);
       if (next - left < MARK_DISTANCE * scale) continue;
       next = left;

@@ -25,7 +25,7 @@ export interface View {
   windowMs: number;
   /** How much of the latest virtual time `lanes` covers, in ms; `windowMs` if left out. */
   lanesMs?: number;
-  /** The live changes so far, which the charts mark; none when left out. */
+  /** The live changes so far that the charts mark; none when left out. */
   changes?: readonly Change[];
 }
 

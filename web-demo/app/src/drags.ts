@@ -1,0 +1,49 @@
+// Which changes of a capacity belong to one drag of its slider. Of a drag, only the last change is worth a mark: it leads to where the
+// slider was let go. What tells drags apart is the time of the person, as virtual time passes at any speed.
+import type { Change, Intervention } from "./pkg/tidegate_playground.js";
+import type { Side } from "./messages.ts";
+
+/** Movements of one slider that follow each other within so many real ms are one drag. */
+const DRAG_MS = 1_000;
+
+type CapacityChange = Extract<Change, { set: "capacity" }>;
+
+export class Drags {
+  /** The latest change of each slider, and when it was made, in real ms. */
+  #latest = new Map<string, { key: string; at: number }>();
+  /** Changes that a later one of the same drag has overtaken. */
+  #overtaken = new Set<string>();
+
+  /** A run begins anew. */
+  clear() {
+    this.#latest.clear();
+    this.#overtaken.clear();
+  }
+
+  /**
+   * A person has made a change just now.
+   * @param changes those of each run, with this one
+   * @param side all runs if left out
+   */
+  add(what: Intervention, changes: readonly (readonly Change[])[], side: Side | undefined) {
+    if (what.set !== "capacity") return;
+    const now = performance.now();
+    changes.forEach((all, one) => {
+      const change = side === undefined || side === one ? all.findLast((made) => made.set === "capacity" && made.model === what.model) : undefined;
+      if (change?.set !== "capacity") return;
+      const slider = `${one} ${change.model}`;
+      const key = keyOf(one, change);
+      const before = this.#latest.get(slider);
+      if (before && before.key !== key && now - before.at < DRAG_MS) this.#overtaken.add(before.key);
+      this.#overtaken.delete(key);
+      this.#latest.set(slider, { key, at: now });
+    });
+  }
+
+  /** The changes of a run that are worth a mark. */
+  marked(changes: readonly Change[], side: number) {
+    return this.#overtaken.size === 0 ? changes : changes.filter((change) => change.set !== "capacity" || !this.#overtaken.has(keyOf(side, change)));
+  }
+}
+
+const keyOf = (side: number, { model, at_ms, slots }: CapacityChange) => `${side} ${model} ${at_ms} ${slots}`;
