@@ -15,6 +15,8 @@ use regex::Regex;
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
+use tidegate_core::budget::Dimension;
+use tidegate_core::limit::RetryAfterStops;
 use tidegate_core::pipeline::{FailureKind, Hook, RetryKind, RowGroupBlock, RunReport};
 use tidegate_core::sim::report::Report;
 use tidegate_core::sim::scenario::{Intervention, Scenario};
@@ -29,14 +31,21 @@ const DEFINITIONS: &str = "#/$defs/";
 const WIDTH: usize = 110;
 
 /// The types that have another name in JavaScript.
-const NAMES: [(&str, &str); 4] =
-    [("CallbackSpec", "Answering"), ("Instant", "Nanos"), ("RunProgress", "RunSoFar"), ("WhySubject", "About")];
+const NAMES: [(&str, &str); 5] = [
+    ("CallbackSpec", "Answering"),
+    ("Dimension", "BudgetDimension"),
+    ("Instant", "Nanos"),
+    ("RunProgress", "RunSoFar"),
+    ("WhySubject", "About"),
+];
 
 /// Returns the declarations of the core's types that a module refers to, in the order of their names.
 pub(crate) fn declarations(module: Module) -> Result<String> {
     let mut read = SchemaSettings::draft2020_12().for_deserialize().into_generator();
     let mut written = SchemaSettings::draft2020_12().for_serialize().into_generator();
     if module == Module::Live {
+        read.subschema_for::<Dimension>();
+        read.subschema_for::<RetryAfterStops>();
         written.subschema_for::<FailureKind>();
         written.subschema_for::<Hook>();
         written.subschema_for::<RetryKind>();

@@ -153,13 +153,6 @@ export function whole(what: string, value: unknown): number {
   throw new RangeError(`${what} must be a whole number from 0 to 4294967295, not ${number}`);
 }
 
-/** @internal Checks a whole number that a double represents exactly. */
-export function wholeBig(what: string, value: unknown): number {
-  const number = mustBeNumber(what, value);
-  if (Number.isSafeInteger(number) && number >= 0) return number;
-  throw new RangeError(`${what} must be a whole number from 0 up, not ${number}`);
-}
-
 /** @internal Checks a duration in milliseconds. */
 export function spanMs(what: string, value: unknown): number {
   const number = mustBeNumber(what, value);

@@ -19,19 +19,20 @@ export type { Call, CallResult, Classify } from "./gate/call.js";
 export { type Key, Resource, type ResourceKey } from "./gate/keys.js";
 export type {
   AdaptiveSettings,
-  Aimd,
   Algorithm,
+  AlgorithmSettings,
   Budget,
   BudgetDimension,
   Fixed,
+  GateOptions,
   Limits,
+  RetryAfterStops,
   Tide,
   Vegas,
 } from "./gate/limits.js";
 export type {
   AcquireOptions,
   FetchOptions,
-  GateOptions,
   LimitFunction,
   RunOptions,
   SubscribeOptions,

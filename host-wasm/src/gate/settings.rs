@@ -1,17 +1,12 @@
-//! Reads the limits of a resource from numbers.
+//! The settings of a gate and the limits of a resource, as JavaScript gives them.
 //!
-//! | array | numbers, in this order; NaN for the default |
-//! | --- | --- |
-//! | AIMD | initial limit, max limit, decrease factor, increase step, successes until increase, grow on evidence, cooldown, max cooldown, ramp, ramp after idle |
-//! | algorithm | which: 0 AIMD, 1 Vegas, 2 tide, 3 fixed; then its own settings |
-//! | Vegas | initial limit, alpha, beta, windows until relearned |
-//! | tide | initial limit, probe after, probe after most, what a Retry-After stops, decrease factor, longest pause, latency tolerance |
-//! | fixed | limit |
-//! | budgets | for each: dimension, limit, window, burst |
-//!
-//! Durations are in milliseconds. TypeScript has checked that whole numbers are whole and fit in 32 bits; the
-//! core checks ranges.
+//! `serde` checks types and names, and the core checks ranges. Each error names the setting by its path in
+//! JavaScript: a `RangeError` for a value out of range, a `TypeError` for anything else.
 
+use js_sys::{RangeError, TypeError};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
@@ -19,18 +14,336 @@ use tidegate_core::gate::GateControl;
 use tidegate_core::limit::{LimitChoice, RetryAfterStops, TideConfig, VegasConfig};
 use tidegate_core::request::{AimdConfig, Domain, ResourceId};
 use tidegate_core::time::{Duration, Instant};
+use tsify::Tsify;
 use wasm_bindgen::JsValue;
 
-use super::span;
+use crate::json::{self, at_path, js_name, millis, millis_or_null};
 
-/// Returns the setting and what was expected, on two lines. The TypeScript package creates the error, with
-/// the value and its own name of the setting.
-pub(super) fn config_error(error: &ConfigError) -> JsValue {
-    JsValue::from_str(&[&error.field, "\n", error.expected].concat())
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Declares settings that include those of the adaptive limit and of cooldowns. They are not a struct of their
+/// own because `serde(flatten)` loses the path of a setting that is wrong.
+macro_rules! with_adaptive_settings {
+    ($(#[$attribute:meta])* struct $name:ident { $($own:tt)* }) => {
+        $(#[$attribute])*
+        #[derive(Deserialize, Tsify)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields)]
+        pub(super) struct $name {
+            $($own)*
+            /// `aimd`: the initial limit of concurrent calls, from 1 up. Default: `maxParallel`.
+            #[serde(default)]
+            #[tsify(type = "number | undefined")]
+            initial_limit: Option<u32>,
+            /// The maximum of the limit, if lower than `maxParallel`; from 1 up. Default: none.
+            #[serde(default)]
+            #[tsify(type = "number | undefined")]
+            max_limit: Option<u32>,
+            /// `aimd`: the factor applied to the limit after a rate-limited call, 0.01 to 0.99. Default: 0.75.
+            #[serde(default)]
+            #[tsify(type = "number | undefined")]
+            decrease_factor: Option<f64>,
+            /// `aimd`: the step by which the limit increases, from 1 up. Default: 1.
+            #[serde(default)]
+            #[tsify(type = "number | undefined")]
+            increase_step: Option<u32>,
+            /// `aimd`: successes outside a cooldown after which the limit increases, from 1 up. Default: 25.
+            #[serde(default)]
+            #[tsify(type = "number | undefined")]
+            successes_until_increase: Option<u32>,
+            /// `aimd`: whether the limit increases only if it was reached since its last change. Default: false.
+            #[serde(default)]
+            #[tsify(type = "boolean | undefined")]
+            grow_on_evidence: Option<bool>,
+            /// The cooldown of a resource after a rate-limited call without Retry-After, above 0 ms. Under
+            /// `tide` this is a maximum. Default: 2000.
+            #[serde(default, deserialize_with = "millis_or_null")]
+            #[tsify(type = "number | undefined")]
+            cooldown_ms: Option<Duration>,
+            /// The longest cooldown after one rate-limited call, whatever the provider asks for; at least
+            /// `cooldownMs`. Default: 600000.
+            #[serde(default, deserialize_with = "millis_or_null")]
+            #[tsify(type = "number | undefined")]
+            max_cooldown_ms: Option<Duration>,
+            /// The duration of the ramp in which the limit of a new resource rises from one call, from 0 ms up.
+            /// Default: 0, no ramp.
+            #[serde(default, deserialize_with = "millis_or_null")]
+            #[tsify(type = "number | undefined")]
+            ramp_ms: Option<Duration>,
+            /// The idle time after which the ramp runs again, from half the limit; from 0 ms up. Default: never.
+            #[serde(default, deserialize_with = "millis_or_null")]
+            #[tsify(type = "number | undefined")]
+            ramp_after_idle_ms: Option<Duration>,
+        }
+
+        impl $name {
+            fn adaptive(&self) -> Adaptive {
+                Adaptive {
+                    initial_limit: self.initial_limit,
+                    max_limit: self.max_limit,
+                    decrease_factor: self.decrease_factor,
+                    increase_step: self.increase_step,
+                    successes_until_increase: self.successes_until_increase,
+                    grow_on_evidence: self.grow_on_evidence,
+                    cooldown: self.cooldown_ms,
+                    max_cooldown: self.max_cooldown_ms,
+                    ramp: self.ramp_ms,
+                    ramp_after_idle: self.ramp_after_idle_ms,
+                }
+            }
+        }
+    };
 }
 
-/// The limits of a resource.
-pub(super) struct Limits {
+with_adaptive_settings! {
+    /// Settings of a gate: the default timeout of calls, and the defaults of its resources.
+    struct GateOptions {
+        /// The longest wait of a call without `timeoutMs`, in milliseconds from 0 up. Default: unlimited.
+        #[serde(default, deserialize_with = "millis_or_null")]
+        #[tsify(type = "number | undefined")]
+        pub(super) default_timeout_ms: Option<Duration>,
+        /// Whether a provider whose calls all fail counts as down; only single probes are then sent to it. A
+        /// rejected key or an exhausted account denies calls to all models of the provider for a minute at a
+        /// time. A gate whose calls use keys of different accounts needs `false`, or a provider name for each
+        /// account. Default: true.
+        #[serde(default = "yes")]
+        #[tsify(type = "boolean | undefined")]
+        pub(super) health: bool,
+        /// Whether calls are paced to the rates that a provider states in response headers (`x-ratelimit-*`,
+        /// `anthropic-ratelimit-*`, `RateLimit`), where the resource has no budget of that dimension. Default:
+        /// true.
+        #[serde(default = "yes")]
+        #[tsify(type = "boolean | undefined")]
+        pub(super) rate_limit_headers: bool,
+    }
+}
+
+with_adaptive_settings! {
+    /// The limits of a resource: concurrent calls, and rates. `maxLimit`, the cooldowns and the ramp apply to
+    /// every algorithm. The other adaptive settings belong to `aimd`, and select it where no algorithm is
+    /// named.
+    struct Limits {
+        /// The maximum of concurrent calls over all domains of the model, from 1 up. Registering again changes
+        /// it.
+        max_parallel: u32,
+        /// The algorithm that sets the limit between 1 and `maxParallel`: a name, for its defaults, or an object
+        /// with settings. Default: `tide`; `aimd` where one of its settings is given.
+        #[serde(default)]
+        #[tsify(type = "\"aimd\" | \"vegas\" | \"tide\" | AlgorithmSettings | undefined")]
+        algorithm: Option<AlgorithmSettings>,
+        /// Rates that apply in addition to the limit of concurrent calls. Default: none.
+        #[serde(default)]
+        #[tsify(type = "readonly Budget[] | undefined")]
+        budgets: Vec<Budget>,
+        /// The weight of calls without a tenant relative to those of tenants, 2^-20 to 2^20. Default: 1.
+        #[serde(default)]
+        #[tsify(type = "number | undefined")]
+        weight: Option<f64>,
+    }
+}
+
+/// The algorithm that sets a limit, with its settings.
+#[derive(Tsify)]
+#[serde(tag = "name", rename_all = "lowercase")]
+enum AlgorithmSettings {
+    /// Additive increase, multiplicative decrease, configured by the limits of the resource. For providers that
+    /// answer 429 when they are overloaded.
+    Aimd,
+    /// Adapts to latency, for providers that queue calls instead of answering 429 (after TCP Vegas).
+    Vegas(Vegas),
+    /// Finds how many concurrent calls, or calls per minute, the provider accepts, and stays there. This is the
+    /// default; its settings rarely need a change.
+    Tide(Tide),
+    /// A constant limit.
+    Fixed(Fixed),
+}
+
+/// Settings of `vegas`.
+#[derive(Default, Deserialize, Tsify)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Vegas {
+    /// The initial limit, from 1 up. Default: 4.
+    #[tsify(type = "number | undefined")]
+    initial_limit: Option<u32>,
+    /// The number of calls queued inside the provider below which the limit increases, above 0. Default: 1.
+    #[tsify(type = "number | undefined")]
+    alpha: Option<f64>,
+    /// The number of queued calls above which the limit decreases, at least `alpha`. Default: 3.
+    #[tsify(type = "number | undefined")]
+    beta: Option<f64>,
+    /// Windows after which the shortest latency is measured again, from 2 up. Default: 60.
+    #[tsify(type = "number | undefined")]
+    windows_until_relearned: Option<u32>,
+}
+
+/// Settings of `tide`.
+#[derive(Default, Deserialize, Tsify)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Tide {
+    /// The initial limit, from 1 up. Default: 10.
+    #[tsify(type = "number | undefined")]
+    initial_limit: Option<u32>,
+    /// Successes at a limit after which a higher one is tried, from 1 up. Default: 16.
+    #[tsify(type = "number | undefined")]
+    probe_after: Option<u32>,
+    /// The same number after many failed tries, at least `probeAfter`. Default: 240.
+    #[tsify(type = "number | undefined")]
+    probe_after_most: Option<u32>,
+    /// What a Retry-After stops: the whole resource, only the rate-limited call, or (`learned`) whichever of the
+    /// two the provider's behaviour shows. Default: `learned`.
+    #[tsify(type = "RetryAfterStops | undefined")]
+    retry_after: Option<RetryAfterStops>,
+    /// The factor applied to the limit when calls are rate limited and none is accepted, 0.01 to 0.99. Default:
+    /// 0.7.
+    #[tsify(type = "number | undefined")]
+    decrease_factor: Option<f64>,
+    /// The longest pause after a rate-limited call without Retry-After, above 0 ms. Default: 2000.
+    #[serde(deserialize_with = "millis_or_null")]
+    #[tsify(type = "number | undefined")]
+    longest_pause_ms: Option<Duration>,
+    /// The tolerated ratio of latency to the latency of a call alone, where no call is rate limited; 1.05 to
+    /// 100. Default: 1.3.
+    #[tsify(type = "number | undefined")]
+    latency_tolerance: Option<f64>,
+}
+
+/// Settings of `fixed`.
+#[derive(Deserialize, Tsify)]
+#[serde(deny_unknown_fields)]
+struct Fixed {
+    /// Concurrent calls, from 1 up.
+    limit: u32,
+}
+
+/// A rate: a bucket that holds `burst` and refills by `limit` in each window, evenly.
+#[derive(Deserialize, Tsify)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Budget {
+    /// The unit that it counts.
+    #[tsify(type = "BudgetDimension")]
+    dimension: Dimension,
+    /// The amount refilled in each window. A whole number from 1 to 10^15.
+    limit: u64,
+    /// The window, above 0 ms. Default: 60000, a minute.
+    #[serde(default = "minute", deserialize_with = "millis")]
+    #[tsify(type = "number | undefined")]
+    window_ms: Duration,
+    /// The most that can be spent at once after idle time, 1 to 10^15. Default: `limit`. Choose a small burst
+    /// for a provider that counts in fixed or sliding windows: a full bucket and its refill together allow
+    /// `burst + limit` in one window.
+    #[serde(default)]
+    #[tsify(type = "number | undefined")]
+    burst: Option<u64>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn minute() -> Duration {
+    MINUTE
+}
+
+impl<'de> Deserialize<'de> for AlgorithmSettings {
+    /// Reads a name, or an object with `name`.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (name, settings) = match Value::deserialize(from)? {
+            Value::Object(mut settings) => (settings.remove("name").unwrap_or_default(), Value::Object(settings)),
+            name => (name, Value::Object(serde_json::Map::new())),
+        };
+        match name.as_str() {
+            Some("aimd") => part::<NoSettings, _>(settings).map(|NoSettings {}| Self::Aimd),
+            Some("vegas") => part(settings).map(Self::Vegas),
+            Some("tide") => part(settings).map(Self::Tide),
+            Some("fixed") => part(settings).map(Self::Fixed),
+            _ => Err(Error::custom(format!("no algorithm is called {name}; there are aimd, vegas, tide, fixed"))),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoSettings {}
+
+fn part<T: DeserializeOwned, E: Error>(settings: Value) -> Result<T, E> {
+    serde_path_to_error::deserialize(settings)
+        .map_err(|error| E::custom(at_path(&error.path().to_string(), &error.inner().to_string())))
+}
+
+/// The settings of the adaptive limit and of cooldowns; `None` for the default.
+#[derive(Clone, Copy)]
+pub(super) struct Adaptive {
+    initial_limit: Option<u32>,
+    max_limit: Option<u32>,
+    decrease_factor: Option<f64>,
+    increase_step: Option<u32>,
+    successes_until_increase: Option<u32>,
+    grow_on_evidence: Option<bool>,
+    cooldown: Option<Duration>,
+    max_cooldown: Option<Duration>,
+    ramp: Option<Duration>,
+    ramp_after_idle: Option<Duration>,
+}
+
+impl Adaptive {
+    /// Returns these settings, with `defaults` for those that are not given.
+    fn or(self, defaults: &Self) -> Self {
+        Self {
+            initial_limit: self.initial_limit.or(defaults.initial_limit),
+            max_limit: self.max_limit.or(defaults.max_limit),
+            decrease_factor: self.decrease_factor.or(defaults.decrease_factor),
+            increase_step: self.increase_step.or(defaults.increase_step),
+            successes_until_increase: self.successes_until_increase.or(defaults.successes_until_increase),
+            grow_on_evidence: self.grow_on_evidence.or(defaults.grow_on_evidence),
+            cooldown: self.cooldown.or(defaults.cooldown),
+            max_cooldown: self.max_cooldown.or(defaults.max_cooldown),
+            ramp: self.ramp.or(defaults.ramp),
+            ramp_after_idle: self.ramp_after_idle.or(defaults.ramp_after_idle),
+        }
+    }
+
+    /// Returns the name of the first setting that only `aimd` has.
+    fn of_aimd(&self) -> Option<&'static str> {
+        let given = [
+            ("initialLimit", self.initial_limit.is_some()),
+            ("decreaseFactor", self.decrease_factor.is_some()),
+            ("increaseStep", self.increase_step.is_some()),
+            ("successesUntilIncrease", self.successes_until_increase.is_some()),
+            ("growOnEvidence", self.grow_on_evidence.is_some()),
+        ];
+        given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
+
+    fn config(self) -> Result<AimdConfig, ConfigError> {
+        let default = AimdConfig::default();
+        let config = AimdConfig {
+            initial_limit: self.initial_limit,
+            max_limit: self.max_limit,
+            decrease_factor: self.decrease_factor.unwrap_or(default.decrease_factor),
+            increase_step: self.increase_step.unwrap_or(default.increase_step),
+            successes_until_increase: self.successes_until_increase.unwrap_or(default.successes_until_increase),
+            grow_on_evidence: self.grow_on_evidence.unwrap_or(default.grow_on_evidence),
+            cooldown: self.cooldown.unwrap_or(default.cooldown),
+            max_cooldown: self.max_cooldown.unwrap_or(default.max_cooldown),
+            ramp: self.ramp.unwrap_or(default.ramp),
+            ramp_after_idle: self.ramp_after_idle,
+            ..default
+        };
+        config.validate().map(|()| config)
+    }
+}
+
+impl GateOptions {
+    /// Reads the settings of a gate. Returns them with the defaults of its resources.
+    pub(super) fn read(given: &JsValue) -> Result<(Self, Adaptive), JsValue> {
+        let options: Self = read("the options of a gate", given)?;
+        let adaptive = options.adaptive();
+        adaptive.config().map_err(|error| out_of_range("", &error, given))?;
+        Ok((options, adaptive))
+    }
+}
+
+/// The limits of a resource, in their ranges.
+pub(super) struct ValidLimits {
     max_parallel: u32,
     weight: f64,
     aimd: AimdConfig,
@@ -39,29 +352,44 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Reads limits and checks their ranges.
-    pub(super) fn read(
-        max_parallel: u32,
-        weight: f64,
-        aimd: &[f64],
-        algorithm: &[f64],
-        budgets: &[f64],
-    ) -> Result<Self, ConfigError> {
-        let in_range = |holds, field: &str, expected| {
-            if holds { Ok(()) } else { Err(ConfigError { field: field.into(), value: String::new(), expected }) }
-        };
-        in_range(max_parallel > 0, "max_parallel", "at least 1")?;
-        in_range((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", "a number from 2^-20 to 2^20")?;
-        let aimd = aimd_of(&Numbers(aimd));
-        aimd.validate()?;
-        let algorithm = algorithm_of(&Numbers(algorithm));
-        // Other algorithms have settings of the same names.
-        algorithm.make().map_err(|error| ConfigError { field: ["algorithm.", &error.field].concat(), ..error })?;
-        let budgets: Vec<_> = budgets.chunks_exact(4).map(|numbers| budget_of(&Numbers(numbers))).collect();
-        budgets.iter().try_for_each(BudgetConfig::validate)?;
-        Ok(Self { max_parallel, weight, aimd, algorithm, budgets })
+    /// Reads the limits of a resource. `defaults` are those of the gate.
+    pub(super) fn read(given: &JsValue, defaults: &Adaptive) -> Result<ValidLimits, JsValue> {
+        let limits: Self = read("the limits of a resource", given)?;
+        let weight = limits.weight.unwrap_or(1.0);
+        in_range(limits.max_parallel > 0, "max_parallel", "at least 1", given)?;
+        in_range((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", "a number from 2^-20 to 2^20", given)?;
+        let own = limits.adaptive();
+        let aimd = own.or(defaults).config().map_err(|error| out_of_range("", &error, given))?;
+        let algorithm = limits.choice(&own, defaults)?;
+        algorithm.make().map_err(|error| out_of_range("algorithm.", &error, given))?;
+        let budgets: Vec<_> = limits.budgets.iter().map(Budget::config).collect();
+        for (place, budget) in budgets.iter().enumerate() {
+            budget.validate().map_err(|error| out_of_range(&format!("budgets[{place}]."), &error, given))?;
+        }
+        Ok(ValidLimits { max_parallel: limits.max_parallel, weight, aimd, algorithm, budgets })
     }
 
+    /// Returns the named algorithm, else AIMD if one of its settings is given for the resource or the gate.
+    fn choice(&self, own: &Adaptive, defaults: &Adaptive) -> Result<LimitChoice, JsValue> {
+        let of_aimd = own.of_aimd();
+        let (name, choice) = match &self.algorithm {
+            None if of_aimd.or(defaults.of_aimd()).is_some() => return Ok(LimitChoice::Aimd),
+            None => return Ok(LimitChoice::Tide(TideConfig::default())),
+            Some(AlgorithmSettings::Aimd) => return Ok(LimitChoice::Aimd),
+            Some(AlgorithmSettings::Vegas(vegas)) => ("vegas", LimitChoice::Vegas(vegas.config())),
+            Some(AlgorithmSettings::Tide(tide)) => ("tide", LimitChoice::Tide(tide.config())),
+            Some(AlgorithmSettings::Fixed(Fixed { limit })) => ("fixed", LimitChoice::Fixed { limit: *limit }),
+        };
+        let Some(setting) = of_aimd else { return Ok(choice) };
+        Err(TypeError::new(&format!(
+            "{setting} is a setting of the algorithm \"aimd\", and algorithm is \"{name}\"; settings of other \
+             algorithms belong in `algorithm`"
+        ))
+        .into())
+    }
+}
+
+impl ValidLimits {
     pub(super) fn apply(
         self,
         machine: &mut GateControl<'_>,
@@ -80,103 +408,70 @@ impl Limits {
     }
 }
 
-/// Numbers by index. A missing number or NaN is not set.
-struct Numbers<'a>(&'a [f64]);
-
-impl Numbers<'_> {
-    fn said(&self, place: usize) -> Option<f64> {
-        self.0.get(place).copied().filter(|value| !value.is_nan())
-    }
-
-    fn number(&self, place: usize, default: f64) -> f64 {
-        self.said(place).unwrap_or(default)
-    }
-
-    fn some_calls(&self, place: usize) -> Option<u32> {
-        self.said(place).map(|value| value as u32)
-    }
-
-    fn calls(&self, place: usize, default: u32) -> u32 {
-        self.some_calls(place).unwrap_or(default)
-    }
-
-    fn span(&self, place: usize, default: Duration) -> Duration {
-        self.said(place).and_then(span).unwrap_or(default)
-    }
-}
-
-fn aimd_of(from: &Numbers<'_>) -> AimdConfig {
-    let AimdConfig {
-        decrease_factor,
-        increase_step,
-        successes_until_increase,
-        cooldown,
-        max_cooldown,
-        ramp,
-        cut_rule,
-        cooldown_rule,
-        ..
-    } = AimdConfig::default();
-    AimdConfig {
-        initial_limit: from.some_calls(0),
-        max_limit: from.some_calls(1),
-        decrease_factor: from.number(2, decrease_factor),
-        increase_step: from.calls(3, increase_step),
-        successes_until_increase: from.calls(4, successes_until_increase),
-        grow_on_evidence: from.number(5, 0.0) > 0.0,
-        cooldown: from.span(6, cooldown),
-        max_cooldown: from.span(7, max_cooldown),
-        ramp: from.span(8, ramp),
-        ramp_after_idle: from.said(9).and_then(span),
-        cut_rule,
-        cooldown_rule,
-    }
-}
-
-fn algorithm_of(numbers: &Numbers<'_>) -> LimitChoice {
-    let from = Numbers(numbers.0.get(1..).unwrap_or_default());
-    match numbers.calls(0, 0) {
-        1 => {
-            let default = VegasConfig::default();
-            LimitChoice::Vegas(VegasConfig {
-                initial_limit: from.calls(0, default.initial_limit),
-                alpha: from.number(1, default.alpha),
-                beta: from.number(2, default.beta),
-                windows_until_relearned: from.calls(3, default.windows_until_relearned),
-            })
+impl Vegas {
+    fn config(&self) -> VegasConfig {
+        let default = VegasConfig::default();
+        VegasConfig {
+            initial_limit: self.initial_limit.unwrap_or(default.initial_limit),
+            alpha: self.alpha.unwrap_or(default.alpha),
+            beta: self.beta.unwrap_or(default.beta),
+            windows_until_relearned: self.windows_until_relearned.unwrap_or(default.windows_until_relearned),
         }
-        2 => {
-            let default = TideConfig::default();
-            LimitChoice::Tide(TideConfig {
-                initial_limit: from.calls(0, default.initial_limit),
-                probe_after: from.calls(1, default.probe_after),
-                probe_after_most: from.calls(2, default.probe_after_most),
-                retry_after: match from.calls(3, 0) {
-                    1 => RetryAfterStops::Resource,
-                    2 => RetryAfterStops::Call,
-                    _ => RetryAfterStops::Learned,
-                },
-                decrease_factor: from.number(4, default.decrease_factor),
-                longest_pause: from.span(5, default.longest_pause),
-                latency_tolerance: from.number(6, default.latency_tolerance),
-            })
+    }
+}
+
+impl Tide {
+    fn config(&self) -> TideConfig {
+        let default = TideConfig::default();
+        TideConfig {
+            initial_limit: self.initial_limit.unwrap_or(default.initial_limit),
+            probe_after: self.probe_after.unwrap_or(default.probe_after),
+            probe_after_most: self.probe_after_most.unwrap_or(default.probe_after_most),
+            retry_after: self.retry_after.unwrap_or(default.retry_after),
+            decrease_factor: self.decrease_factor.unwrap_or(default.decrease_factor),
+            longest_pause: self.longest_pause_ms.unwrap_or(default.longest_pause),
+            latency_tolerance: self.latency_tolerance.unwrap_or(default.latency_tolerance),
         }
-        3 => LimitChoice::Fixed { limit: from.calls(0, 0) },
-        _ => LimitChoice::Aimd,
     }
 }
 
-fn budget_of(from: &Numbers<'_>) -> BudgetConfig {
-    let amount = |place| from.said(place).map(|value| value as u64);
-    BudgetConfig {
-        dimension: dimension(from.number(0, 0.0)),
-        limit: amount(1).unwrap_or(0),
-        window: from.span(2, Duration::ZERO),
-        burst: amount(3),
+impl Budget {
+    fn config(&self) -> BudgetConfig {
+        BudgetConfig { dimension: self.dimension, limit: self.limit, window: self.window_ms, burst: self.burst }
     }
 }
 
-/// Returns the dimension of a budget by its number.
+/// Reads an object with settings.
+fn read<T: DeserializeOwned>(what: &str, given: &JsValue) -> Result<T, JsValue> {
+    json::read(what, given).map_err(|message| {
+        // What serde says of a value whose type is right.
+        let is_range = message.contains("invalid value: ");
+        if is_range { RangeError::new(&message).into() } else { TypeError::new(&message).into() }
+    })
+}
+
+fn in_range(holds: bool, field: &str, expected: &'static str, given: &JsValue) -> Result<(), JsValue> {
+    let error = || ConfigError { field: field.into(), value: String::new(), expected };
+    if holds { Ok(()) } else { Err(out_of_range("", &error(), given)) }
+}
+
+/// Returns the error for a value that the core rejects. `given` has the value, `parent` is where in it.
+fn out_of_range(parent: &str, error: &ConfigError, given: &JsValue) -> JsValue {
+    let name = |core: &str| [parent, &js_name(core)].concat();
+    let path = name(error.field.strip_prefix("budget.").unwrap_or(&error.field));
+    let words = error.expected.split('`').enumerate();
+    let expected: String =
+        words.map(|(at, text)| if at % 2 == 0 { text.to_owned() } else { format!("`{}`", name(text)) }).collect();
+    let value = json::text_at(given, &path).unwrap_or_else(|| error.value.clone());
+    RangeError::new(&format!("{path} is {value}; expected {expected}")).into()
+}
+
+/// Returns the error for a value that was given on its own.
+pub(super) fn config_error(error: &ConfigError) -> JsValue {
+    out_of_range("", error, &JsValue::UNDEFINED)
+}
+
+/// Returns the dimension of a stated rate by its number.
 pub(super) fn dimension(number: f64) -> Dimension {
     match number as u32 {
         0 => Dimension::Requests,

@@ -6,8 +6,7 @@
 use std::num::NonZeroU32;
 
 use indexmap::IndexMap;
-use serde::de::{Error, Unexpected};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use tidegate_core::error::ConfigError;
 use tidegate_core::pipeline as core;
 use tidegate_core::pipeline::{Column, PipelineConfig, PolicyChoice};
@@ -15,8 +14,7 @@ use tidegate_core::task::{BoundedBorrowConfig, TaskGroup};
 use tidegate_core::time::Duration;
 use tsify::Tsify;
 
-/// 104 days. Above it, nanoseconds are not exact in JavaScript.
-const MAX_MILLIS: f64 = 9e12;
+use crate::json::{js_name, millis, millis_or_null};
 
 /// The settings of a run. Each has a default. Spans are in milliseconds, from 0 to 9e12.
 #[derive(Deserialize, Tsify)]
@@ -304,37 +302,12 @@ pub(super) fn renamed(mut error: ConfigError) -> ConfigError {
         "submission_limit" => "workers".into(),
         "admitted_limit" => "group.limit".into(),
         "weight" => "group.weight".into(),
-        field @ ("rate_limit_patience" | "degraded_pause" | "retry_floor" | "retry_ceiling") => camel(field) + "Ms",
-        field @ ("reserve_fraction" | "max_reserved") => "policy.".to_owned() + &camel(field),
-        field => camel(field),
+        field @ ("reserve_fraction" | "max_reserved") => "policy.".to_owned() + &js_name(field),
+        field => js_name(field),
     };
     error
 }
 
-fn camel(name: &str) -> String {
-    let mut parts = name.split('_');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |mut name, part| {
-        let mut letters = part.chars();
-        name.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
-        name + letters.as_str()
-    })
-}
-
 fn one() -> f64 {
     1.0
-}
-
-fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let millis = f64::deserialize(from)?;
-    if !(0.0..=MAX_MILLIS).contains(&millis) {
-        return Err(D::Error::invalid_value(Unexpected::Float(millis), &"a number of milliseconds from 0 to 9e12"));
-    }
-    Ok(Duration::from_nanos((millis * 1e6).round() as u64))
-}
-
-fn millis_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    #[derive(Deserialize)]
-    struct Millis(#[serde(deserialize_with = "millis")] Duration);
-    Ok(Option::<Millis>::deserialize(from)?.map(|Millis(span)| span))
 }

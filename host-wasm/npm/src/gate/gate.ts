@@ -8,13 +8,12 @@ import { AcquireQueue, type Gate } from "./acquire_queue.js";
 import type { Call } from "./call.js";
 import { fetchUnder } from "./fetching.js";
 import { ResourceRegistry, inspect, type Key, readKey, type Resource } from "./keys.js";
-import { ADAPTIVE_NAMES, type AdaptiveSettings, LimitNumbers, type Limits } from "./limits.js";
+import type { GateOptions, Limits } from "./limits.js";
 import {
   ACQUIRE_NAMES,
   type AcquireOptions,
   FETCH_NAMES,
   type FetchOptions,
-  type GateOptions,
   HELD_NAMES,
   type LimitFunction,
   NO_OPTIONS,
@@ -29,7 +28,7 @@ import { Acquiring, dispose, Permit } from "./permit.js";
 import { retryStateOf } from "./retries.js";
 import { Running } from "./running.js";
 import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } from "./state.js";
-import { type AcquireRequest, NONE, type Tickets, type Waiter } from "./tickets.js";
+import { type AcquireRequest, NONE, type Waiter } from "./tickets.js";
 import { readUsage } from "../outcome.js";
 import { OutgoingRequest, signalOf } from "../response.js";
 import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";
@@ -64,7 +63,6 @@ export class RequestGate {
   }, (resource, idleMs) => {
     this.#listeners.emitOwn("body_left_unread", resource.name, { idleMs });
   });
-  readonly #defaults: AdaptiveSettings;
   /** The number of each tenant that has a group of its own, by name. The core bounds how many there are. */
   readonly #tenants = new Map<string, number>();
   #isShut = false;
@@ -75,18 +73,10 @@ export class RequestGate {
   /**
    * Creates a gate without resources.
    *
-   * @throws TypeError for an unknown setting, RangeError for a setting out of range
+   * @throws TypeError for an unknown setting or one of another type, RangeError for a setting out of range
    */
-  constructor(options: GateOptions = {}) {
-    onlyKnown("a gate", options, [...ADAPTIVE_NAMES, "defaultTimeoutMs", "health", "rateLimitHeaders"]);
-    const { defaultTimeoutMs, health = true, rateLimitHeaders = true, ...defaults } = options;
-    if (typeof health !== "boolean") throw new TypeError(`health is ${shown(health)}; expected true or false`);
-    if (typeof rateLimitHeaders !== "boolean") {
-      throw new TypeError(`rateLimitHeaders is ${shown(rateLimitHeaders)}; expected true or false`);
-    }
-    this.#defaults = defaults;
-    // Invalid defaults are reported here and not by the first registration.
-    this.#gate = checked(this.#tickets, new LimitNumbers({ maxParallel: 1 }, defaults), defaultTimeoutMs, health, rateLimitHeaders);
+  constructor(options: Readonly<GateOptions> = {}) {
+    this.#gate = new this.#tickets.module.RequestGate(options);
   }
 
   /**
@@ -104,20 +94,15 @@ export class RequestGate {
    * ```
    *
    * @returns the resource, which is the fastest form of a key
-   * @throws TypeError for a malformed key or an unknown setting, RangeError for a setting out of range; the
-   * registration is unchanged then
+   * @throws TypeError for a malformed key, an unknown setting or one of another type, RangeError for a setting
+   * out of range; the registration is unchanged then
    */
-  register(key: Key, limits: Limits): Resource {
+  register(key: Key, limits: Readonly<Limits>): Resource {
     const gate = this.#live();
     const full = readKey(key);
-    const numbers = new LimitNumbers(limits, this.#defaults);
-    const { maxParallel, weight, adaptive, algorithm, budgets } = numbers;
+    const { provider, model, domain } = full;
     try {
-      const { provider, model, domain } = full;
-      const number = gate.register(provider, model, domain, maxParallel, weight, adaptive, algorithm, budgets);
-      return this.#registry.add(full, number);
-    } catch (coreError) {
-      throw numbers.errorOf(coreError);
+      return this.#registry.add(full, gate.register(provider, model, domain, limits));
     } finally {
       this.#tickets.changed();
     }
@@ -142,7 +127,7 @@ export class RequestGate {
    * @throws RangeError for a weight out of range
    */
   tenant(name: string, weight: number): void {
-    this.#tenants.set(name, this.#group(text("the name of a tenant", name), anyNumber("weight", weight)));
+    this.#tenants.set(name, this.#live().group(text("the name of a tenant", name), anyNumber("weight", weight)));
   }
 
   /**
@@ -598,14 +583,6 @@ export class RequestGate {
     return group;
   }
 
-  #group(name: string, weight: number): number {
-    try {
-      return this.#live().group(name, weight);
-    } catch (coreError) {
-      throw typeof coreError === "string" ? new RangeError(`weight is ${weight}; expected ${coreError.split("\n")[1]}`) : coreError;
-    }
-  }
-
   #listen(): void {
     const { bits } = this.#listeners;
     if (bits !== 0) this.#stopWatching ??= this.#tickets.watch(() => this.#emitPending());
@@ -632,26 +609,4 @@ function isAborted(signal: AbortSignal): boolean {
     return aborted;
   }
   throw new TypeError(`signal must be an AbortSignal, not ${shown(signal)}`);
-}
-
-/** Creates the core's gate after a trial registration with the default settings. */
-function checked(
-  { module }: Tickets,
-  defaults: LimitNumbers,
-  defaultTimeoutMs: number | undefined,
-  health: boolean,
-  rateLimitHeaders: boolean,
-): Gate {
-  const timeoutMs = defaultTimeoutMs === undefined ? NaN : spanMs("defaultTimeoutMs", defaultTimeoutMs);
-  const gate = new module.RequestGate(timeoutMs, health, rateLimitHeaders);
-  const probe = new module.RequestGate(NaN, false, false);
-  try {
-    probe.register("p", "m", "chat", 1, 1, defaults.adaptive, defaults.algorithm, defaults.budgets);
-    return gate;
-  } catch (coreError) {
-    gate.free();
-    throw defaults.errorOf(coreError);
-  } finally {
-    probe.free();
-  }
 }

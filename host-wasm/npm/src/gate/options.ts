@@ -1,28 +1,9 @@
 /** Options of a gate and of its calls. */
 
 import type { TaskBinding, Classify } from "./call.js";
-import type { AdaptiveSettings } from "./limits.js";
 import type { GateEventKind } from "../events.js";
 import type { Usage } from "../outcome.js";
 import type { FetchResponse, Signal } from "../platform.js";
-
-/** Settings of a gate: the defaults of its resources, and the default timeout of calls. */
-export interface GateOptions extends AdaptiveSettings {
-  /** The longest wait of a call without `timeoutMs`, in milliseconds from 0 up. Default: unlimited. */
-  readonly defaultTimeoutMs?: number | undefined;
-  /**
-   * Whether a provider whose calls all fail counts as down; only single probes are then sent to it. A
-   * rejected key or an exhausted account denies calls to all models of the provider for a minute at a time. A
-   * gate whose calls use keys of different accounts needs `false`, or a provider name for each account.
-   * Default: true.
-   */
-  readonly health?: boolean | undefined;
-  /**
-   * Whether calls are paced to the rates that a provider states in response headers (`x-ratelimit-*`,
-   * `anthropic-ratelimit-*`, `RateLimit`), where the resource has no budget of that dimension. Default: true.
-   */
-  readonly rateLimitHeaders?: boolean | undefined;
-}
 
 /** Options of a permit request. */
 export interface AcquireOptions {
