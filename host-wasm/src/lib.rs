@@ -40,10 +40,18 @@ pub mod sim;
 #[global_allocator]
 static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();
 
-/// Runs when the module is loaded. Prints the message and location of a panic, which is a defect of this
-/// module, to the console, where JavaScript would only show `unreachable`.
+/// Runs when the module is loaded. A panic, which is a defect of this module, throws an `Error` with its message
+/// and location, where JavaScript would only see that the module has trapped. As after a trap, nothing is
+/// unwound: the module cannot be used any more.
 #[cfg(target_arch = "wasm32")]
 #[wasm_bindgen::prelude::wasm_bindgen(start)]
 pub fn start() {
-    console_error_panic_hook::set_once();
+    std::panic::set_hook(Box::new(|panic| wasm_bindgen::throw_str(&format!("tidegate has a defect: {panic}"))));
+}
+
+/// Panics with this message. Tests call it, because no input is known that makes the core panic.
+#[cfg(target_arch = "wasm32")]
+#[wasm_bindgen::prelude::wasm_bindgen(js_name = panicWith)]
+pub fn panic_with(message: &str) {
+    panic!("{message}");
 }
