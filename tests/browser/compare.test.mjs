@@ -149,9 +149,9 @@ for (const look of ["light", "dark"]) {
         await page.evaluate(() => scrollTo(0, 0));
         await page.screenshot({ path: `${ARTIFACTS}compare-phone-${look}.png` });
         const tops = await page.evaluate(() =>
-          [".u-over", ".rows", ".outcome", ".choose"].map((part) => document.querySelector(`#compare ${part}`).getBoundingClientRect().top),
+          [".u-over", ".rows", ".outcome", ".choose", ".forms"].map((part) => document.querySelector(`#compare ${part}`).getBoundingClientRect().top),
         );
-        assert.deepEqual(tops, tops.toSorted((one, other) => one - other), "chart, rows, table, settings");
+        assert.deepEqual(tops, tops.toSorted((one, other) => one - other), "chart, rows, table, pairs, forms");
         assert.ok(tops[0] < 844, `the first chart begins at ${tops[0]}`);
       },
       { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true, colorScheme: look },
@@ -181,6 +181,23 @@ test("where two runs take as long, the wait of ready tasks is the core's, and de
     assert.deepEqual((await table(page)).wait.slice(0, 2), expected);
     assert.ok(expected[0] > 2 * expected[1], `${expected} ms`);
   }));
+
+test("with room, the forms stand beside the charts, which begin on the first screen", () =>
+  kit.withPage(
+    async (playground, page) => {
+      await playground.compare("Fixed limit, AIMD", 4_000);
+      await page.evaluate(() => scrollTo(0, 0));
+      const box = (part) => page.locator(`#compare ${part}`).first().boundingBox();
+      const [chart, other, table, forms] = await Promise.all([".half .provider-panels", ".half + .half .provider-panels", ".outcome", ".forms"].map(box));
+      assert.ok(chart.x + chart.width <= other.x && other.x + other.width <= forms.x, "left, right, forms");
+      assert.equal(chart.y, other.y);
+      assert.ok(forms.y < chart.y + chart.height && chart.y + chart.height <= table.y, "the forms are beside the charts, the table is below");
+      assert.ok(chart.y < 900, `the charts begin at ${chart.y}`);
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0, "nothing sticks out sideways");
+      await page.screenshot({ path: `${ARTIFACTS}compare-wide.png` });
+    },
+    { viewport: { width: 1440, height: 900 } },
+  ));
 
 test("every choice of a side reaches the run", () =>
   kit.withPage(async (playground, page) => {

@@ -174,7 +174,6 @@ export class PlaygroundPage {
   /** Opens the comparison, and the forms of its sides. */
   async openSides() {
     await this.tab("Compare");
-    await this.page.getByText("Change what differs").click();
   }
 
   /** Begins a comparison of one of the pairs worth a look, and plays it until this many virtual ms have passed. */

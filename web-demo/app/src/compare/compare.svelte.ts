@@ -8,5 +8,6 @@ import type { Simulation } from "../simulation.ts";
 export function openCompare(simulation: Simulation) {
   const target = byId("compare");
   mount(Sides, { target, anchor: target.firstElementChild as Element, props: { simulation } });
-  mount(Outcome, { target, props: { simulation } });
+  // Among the panels of the two runs: it stands below their charts.
+  mount(Outcome, { target: target.querySelector(".halves") as Element, props: { simulation } });
 }
