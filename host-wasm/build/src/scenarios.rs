@@ -62,8 +62,8 @@ struct Info<'a> {
 /// Writes the modules with the scenarios, and their types, into a folder.
 pub(crate) fn write(folder: &Path) -> Result<()> {
     let all = suite::scenarios();
-    let index_types = include_str!("tidegate_scenarios.d.ts").to_owned();
-    let text_types = include_str!("tidegate_scenario_texts.d.ts").to_owned();
+    let index_types = include_str!("scenarios/tidegate_scenarios.d.ts").to_owned();
+    let text_types = include_str!("scenarios/tidegate_scenario_texts.d.ts").to_owned();
     let files = [(INDEX, index(&all)?, index_types), (TEXTS, texts(&all)?, text_types)];
     for (name, script, types) in files {
         for (extension, content) in [("js", script), ("d.ts", types)] {
