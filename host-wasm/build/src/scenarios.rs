@@ -16,11 +16,14 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, from_value, to_value};
 use tidegate_core::sim::scenario::{Model, Scenario, ScenarioColumn};
 use tidegate_core::sim::suite::{self, Listed};
+
+use crate::types::declaration_of;
 
 const INDEX: &str = "tidegate_scenarios";
 const TEXTS: &str = "tidegate_scenario_texts";
@@ -34,6 +37,26 @@ const MANY_COLUMNS: usize = 64;
 const MOST_PATTERNS: usize = 16;
 /// Stands for a column's number in a pattern.
 const NUMBER: char = '#';
+
+/// The types of the functions and values below, which are written by hand as those are.
+const INDEX_TYPES: &str = r#"/** The scenarios of all suites, in the order in which they should be offered. */
+export const SCENARIOS: readonly Readonly<ScenarioInfo>[];
+
+/** What the first of them is made of, for whoever begins with it and loads the others later. */
+export const FIRST: string;
+
+/**
+ * The scenario of this name, without the fields that have their defaults. Throws an `Error` that lists the names if there is
+ * no such scenario.
+ *
+ * @param text what it is made of
+ */
+export function scenarioOf(name: string, text: string | undefined): Omit<ScenarioInfo, "suite">;
+"#;
+
+const TEXT_TYPES: &str = r"/** What a scenario is made of, by its name: JSON for `scenarioOf()`; undefined for an unknown one. */
+export function textOf(name: string): string | undefined;
+";
 
 const SCENARIO_OF: &str = r#"export function scenarioOf(name, text) {
   const listed = SCENARIOS.find((one) => one.name === name);
@@ -50,10 +73,12 @@ const MANY: &str = r##"function many(count, patterns) {
 }
 "##;
 
-/// What a person picks a scenario by: `ScenarioInfo` in the types.
-#[derive(Serialize)]
-struct Info<'a> {
+/// What a person picks a scenario by.
+#[derive(JsonSchema, Serialize)]
+struct ScenarioInfo<'a> {
+    /// Which suite it belongs to.
     suite: &'a str,
+    /// What a run is started with.
     name: &'a str,
     title: &'a str,
     description: &'a str,
@@ -62,9 +87,8 @@ struct Info<'a> {
 /// Writes the modules with the scenarios, and their types, into a folder.
 pub(crate) fn write(folder: &Path) -> Result<()> {
     let all = suite::scenarios();
-    let index_types = include_str!("scenarios/tidegate_scenarios.d.ts").to_owned();
-    let text_types = include_str!("scenarios/tidegate_scenario_texts.d.ts").to_owned();
-    let files = [(INDEX, index(&all)?, index_types), (TEXTS, texts(&all)?, text_types)];
+    let index_types = declaration_of::<ScenarioInfo<'_>>()? + INDEX_TYPES;
+    let files = [(INDEX, index(&all)?, index_types), (TEXTS, texts(&all)?, TEXT_TYPES.to_owned())];
     for (name, script, types) in files {
         for (extension, content) in [("js", script), ("d.ts", types)] {
             let path = folder.join(format!("{name}.{extension}"));
@@ -80,7 +104,7 @@ fn index(all: &[Listed]) -> Result<String> {
     let mut script = String::from("export const SCENARIOS = [\n");
     for Listed { suite, scenario } in all {
         let Scenario { name, title, description, .. } = scenario;
-        writeln!(script, "{},", serde_json::to_string(&Info { suite, name, title, description })?)?;
+        writeln!(script, "{},", serde_json::to_string(&ScenarioInfo { suite, name, title, description })?)?;
     }
     writeln!(script, "];\nexport const FIRST = {};", expression(&first.scenario)?)?;
     script.push_str(SCENARIO_OF);

@@ -12,8 +12,8 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
-use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 use tidegate_core::budget::Dimension;
 use tidegate_core::limit::RetryAfterStops;
@@ -60,6 +60,13 @@ pub(crate) fn declarations(module: Module) -> Result<String> {
         written.subschema_for::<Why>();
     }
     Types::new(read, written)?.text()
+}
+
+/// Returns the declaration of one type that JavaScript receives.
+pub(crate) fn declaration_of<T: JsonSchema>() -> Result<String> {
+    let mut written = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    written.subschema_for::<T>();
+    Types::new(SchemaGenerator::default(), written)?.text()
 }
 
 /// The schemas of named types.
