@@ -63,7 +63,7 @@ fn rows_in_any_format_with_types_are_exported_to_any_format_without_a_change() {
             let name = format!("{format}.{export}");
             scratch.run(&["p.toml", "--out", format, "--resume", "--export", &name]).assert(0, &["exported        10"]);
         }
-        let data = Dataset::load(&scratch.path(&format!("{format}.parquet")), DatasetFormat::Parquet).unwrap();
+        let data = Dataset::load(&scratch.path(&format!("{format}.parquet")), DatasetFormat::Parquet, None).unwrap();
         assert_eq!(data.columns(), ["age", "line", "share", "who"]);
         let rows = jsonl(&scratch.path(&format!("{format}.jsonl")));
         for (row, exported) in data.read(0..10).unwrap().iter().zip(&rows) {

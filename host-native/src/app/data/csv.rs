@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::indexed_text::{Bytes, IndexedText};
+use super::indexed_text::IndexedText;
 use super::{Dataset, DatasetError, Row, Source, check_columns};
 use crate::app::data::column_type::ColumnType;
 
@@ -18,36 +18,35 @@ const SEPARATORS: [u8; 4] = *b",;\t|";
 const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// Checks all rows and indexes where they start. Keeps no row in memory.
-pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
-    let mut text = IndexedText::new(path, bytes);
+pub(super) fn scan(path: &Path, mut text: IndexedText) -> Result<Dataset, DatasetError> {
     let separator = separator(&text)?;
-    let error = |error: csv::Error| csv_error(path, separator, &error);
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(text.open_for_scan()?);
-    let columns: Vec<String> = reader.headers().map_err(error)?.iter().map(str::to_string).collect();
+    let headers = reader.headers().map_err(|error| csv_error(&text, separator, &error))?;
+    let columns: Vec<String> = headers.iter().map(str::to_string).collect();
     check_columns(path, 1, &columns)?;
     let mut record = csv::StringRecord::new();
     let (mut rows, mut last) = (0, (0, 1));
-    while reader.read_record(&mut record).map_err(error)? {
+    while reader.read_record(&mut record).map_err(|error| csv_error(&text, separator, &error))? {
         if let Some(position) = record.position() {
             last = (position.byte(), position.line());
-            text.index_row(rows, text.start() + position.byte());
+            text.index_row(rows, position.byte());
         }
         rows += 1;
     }
     let (byte, line) = last;
-    let tail = text.open(text.start() + byte)?;
+    let digest = text.finish_scan(reader.into_inner())?;
+    let tail = text.open(byte)?;
     if ends_inside_quotes(tail, separator).map_err(|error| text.unreadable(&error))? {
         return Err(DatasetError::new(path, Some(line), "a quoted field that starts here is never closed"));
     }
     let column_types = vec![ColumnType::Text; columns.len()];
-    let digest = reader.into_inner().finish().map_err(|error| text.unreadable(&error))?;
     Ok(Dataset { columns, column_types, rows, digest, source: Source::Csv(text, separator) })
 }
 
 /// Returns the separator that occurs most often outside of quotes in the header line; the comma if there is none.
 fn separator(text: &IndexedText) -> Result<u8, DatasetError> {
     let mut header = Vec::new();
-    let mut start = text.open(text.start())?.take(MAX_HEADER_BYTES);
+    let mut start = text.open(0)?.take(MAX_HEADER_BYTES);
     start.read_until(b'\n', &mut header).map_err(|error| text.unreadable(&error))?;
     let outside = header.split(|byte| *byte == b'"').step_by(2);
     let mut counts = [0; SEPARATORS.len()];
@@ -65,18 +64,18 @@ fn separator(text: &IndexedText) -> Result<u8, DatasetError> {
 pub(super) fn read(text: &IndexedText, separator: u8, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
     let (skip, at) = text.seek_point(rows.start);
     // From the end of the line before: a csv reader drops a byte order mark at its start, and a row may begin with one.
-    let at = if at > text.start() { at - 1 } else { at };
+    let at = at.saturating_sub(1);
     let mut reader = csv::ReaderBuilder::new().has_headers(false).delimiter(separator).from_reader(text.reopen(at)?);
     let records = reader.records().skip(skip).take((rows.end - rows.start) as usize);
     let row = |record: Result<csv::StringRecord, csv::Error>| {
-        let record = record.map_err(|error| csv_error(&text.path, separator, &error))?;
+        let record = record.map_err(|error| csv_error(text, separator, &error))?;
         Ok(record.iter().map(|field| Value::String(field.to_string())).collect())
     };
     let read: Vec<Row> = records.map(row).collect::<Result<_, DatasetError>>()?;
     if read.len() as u64 == rows.end - rows.start { Ok(read) } else { Err(text.changed()) }
 }
 
-fn csv_error(path: &Path, separator: u8, error: &csv::Error) -> DatasetError {
+fn csv_error(text: &IndexedText, separator: u8, error: &csv::Error) -> DatasetError {
     let line = error.position().map(csv::Position::line);
     let message = match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
@@ -87,13 +86,11 @@ fn csv_error(path: &Path, separator: u8, error: &csv::Error) -> DatasetError {
             };
             format!("the row has {len} fields; expected {expected_len}, as in the header{separated}")
         }
-        csv::ErrorKind::Utf8 { err, .. } => {
-            format!("field {} is not valid UTF-8; if the file has another encoding, save it as UTF-8", err.field() + 1)
-        }
+        csv::ErrorKind::Utf8 { err, .. } => text.not_utf8(&format!("field {}", err.field() + 1)),
         csv::ErrorKind::Io(error) => format!("cannot read: {error}"),
         _ => error.to_string(),
     };
-    DatasetError::new(path, line, message)
+    DatasetError::new(&text.path, line, message)
 }
 
 /// Returns whether CSV text, read from the start of a record, ends inside a quoted field. The reader of the

@@ -1,4 +1,5 @@
-//! A text dataset in a file or in memory, with an index of row offsets for random access.
+//! A text dataset in a file or in memory, with an index of row offsets for random access. Offsets are those in the
+//! text as UTF-8, after its byte order mark.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
@@ -6,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use encoding_rs::{Encoding, UTF_8};
+
 use super::DatasetError;
-use super::digest::DigestReader;
+use super::decoding::{Checkpoint, DecodingReader, likely_encoding, utf16_without_mark};
+use super::digest::{DigestReader, FileDigest};
 
 /// The index holds the offset of every row whose number is a multiple of this.
 const STRIDE: u64 = 64;
-
-/// The UTF-8 byte order mark, which some editors put at the start of a file.
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// The bytes of a dataset.
 #[derive(Debug)]
@@ -38,13 +39,6 @@ impl FileVersion {
 }
 
 impl Bytes {
-    /// Returns whether they begin with the byte order mark of UTF-16, of either byte order.
-    pub(super) fn are_utf16(&self) -> io::Result<bool> {
-        let mut first = Vec::new();
-        self.open_at(0)?.take(2).read_to_end(&mut first)?;
-        Ok(matches!(first[..], [0xff, 0xfe] | [0xfe, 0xff]))
-    }
-
     fn open_at(&self, offset: u64) -> io::Result<Box<dyn BufRead + Send>> {
         match self {
             Self::Memory(bytes) => {
@@ -74,39 +68,89 @@ impl Bytes {
 pub(super) struct IndexedText {
     pub(super) path: PathBuf,
     bytes: Bytes,
-    /// The length of the byte order mark: 0 or 3.
-    start: u64,
+    encoding: &'static Encoding,
+    /// The length of the byte order mark, which some editors put at the start of a file.
+    mark: u64,
+    /// Where decoding can start besides the start of the text, in order. None for UTF-8.
+    checkpoints: Vec<Checkpoint>,
     /// The offset of row `64 * i` at index `i`.
     row_offsets: Vec<u64>,
 }
 
-impl IndexedText {
-    pub(super) fn new(path: &Path, bytes: Bytes) -> Self {
-        let mut text = Self { path: path.to_path_buf(), bytes, start: 0, row_offsets: Vec::new() };
-        let mut first = [0; BYTE_ORDER_MARK.len()];
-        let is_long_enough = text.open(0).is_ok_and(|mut reader| reader.read_exact(&mut first).is_ok());
-        if is_long_enough && first == BYTE_ORDER_MARK {
-            text.start = BYTE_ORDER_MARK.len() as u64;
+/// Reads a whole text for a scan, and hashes the bytes of the file.
+pub(super) enum ScanReader {
+    Utf8(Box<FileReader>),
+    Encoded(Box<DecodingReader<BufReader<FileReader>>>),
+}
+
+type FileReader = DigestReader<Box<dyn BufRead + Send>>;
+
+impl Read for ScanReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Utf8(reader) => reader.read(buffer),
+            Self::Encoded(reader) => reader.read(buffer),
         }
-        text
+    }
+}
+
+impl IndexedText {
+    /// Creates the text of `bytes` in the encoding of its byte order mark, else in `encoding`, else in UTF-8. Fails
+    /// if it looks like UTF-16 without either.
+    pub(super) fn new(path: &Path, bytes: Bytes, encoding: Option<&'static Encoding>) -> Result<Self, DatasetError> {
+        let unreadable = |error| DatasetError::unreadable(path, &error);
+        let mut first = Vec::new();
+        bytes.open_at(0).and_then(|text| text.take(4).read_to_end(&mut first)).map_err(unreadable)?;
+        let (encoding, mark) = match (Encoding::for_bom(&first), encoding, utf16_without_mark(&first)) {
+            (Some((encoding, mark)), _, _) => (encoding, mark as u64),
+            (None, Some(encoding), _) => (encoding, 0),
+            (None, None, Some(likely)) => {
+                return Err(DatasetError::new(path, None, format!("the file is not UTF-8; {}", advice(likely))));
+            }
+            (None, None, None) => (UTF_8, 0),
+        };
+        let (path, checkpoints, row_offsets) = (path.to_path_buf(), Vec::new(), Vec::new());
+        Ok(Self { path, bytes, encoding, mark, checkpoints, row_offsets })
     }
 
-    /// Returns the offset of the text after the byte order mark.
-    pub(super) fn start(&self) -> u64 {
-        self.start
+    /// Opens the text for a scan, which [`finish_scan`](Self::finish_scan) ends. The digest is that of the file.
+    pub(super) fn open_for_scan(&self) -> Result<ScanReader, DatasetError> {
+        let unreadable = |error| self.unreadable(&error);
+        let mut reader = DigestReader::new(self.bytes.open_at(0).map_err(unreadable)?);
+        io::copy(&mut reader.by_ref().take(self.mark), &mut io::sink()).map_err(unreadable)?;
+        Ok(if self.encoding == UTF_8 {
+            ScanReader::Utf8(Box::new(reader))
+        } else {
+            let start = Checkpoint::default();
+            ScanReader::Encoded(Box::new(DecodingReader::new(BufReader::new(reader), self.encoding, start)))
+        })
     }
 
-    /// Opens the text after the byte order mark for a scan. The digest includes the byte order mark.
-    pub(super) fn open_for_scan(&self) -> Result<DigestReader<Box<dyn BufRead + Send>>, DatasetError> {
-        let mut reader = DigestReader::new(self.open(0)?);
-        let mut mark = [0; BYTE_ORDER_MARK.len()];
-        reader.read_exact(&mut mark[..self.start as usize]).map_err(|error| self.unreadable(&error))?;
-        Ok(reader)
+    /// Reads the rest of the file, and returns the digest of all of it. From here on, reading from an offset is cheap.
+    pub(super) fn finish_scan(&mut self, reader: ScanReader) -> Result<FileDigest, DatasetError> {
+        let digest = match reader {
+            ScanReader::Utf8(reader) => reader.finish(),
+            ScanReader::Encoded(reader) => {
+                let (reader, checkpoints) = reader.into_parts();
+                self.checkpoints = checkpoints;
+                reader.into_inner().finish()
+            }
+        };
+        digest.map_err(|error| self.unreadable(&error))
     }
 
     /// Opens the text at byte `offset`.
     pub(super) fn open(&self, offset: u64) -> Result<Box<dyn BufRead + Send>, DatasetError> {
-        self.bytes.open_at(offset).map_err(|error| self.unreadable(&error))
+        let unreadable = |error| self.unreadable(&error);
+        if self.encoding == UTF_8 {
+            return self.bytes.open_at(self.mark + offset).map_err(unreadable);
+        }
+        let before = self.checkpoints.partition_point(|checkpoint| checkpoint.decoded <= offset);
+        let start = before.checked_sub(1).map_or_else(Checkpoint::default, |at| self.checkpoints[at]);
+        let encoded = self.bytes.open_at(self.mark + start.encoded).map_err(unreadable)?;
+        let mut text = DecodingReader::new(encoded, self.encoding, start);
+        io::copy(&mut text.by_ref().take(offset - start.decoded), &mut io::sink()).map_err(unreadable)?;
+        Ok(Box::new(text))
     }
 
     /// Opens the text at byte `offset`. Fails if the file has changed since the first pass.
@@ -118,6 +162,13 @@ impl IndexedText {
             }
         }
         self.open(offset)
+    }
+
+    /// Returns the message for a part of the text that is not valid UTF-8, with the likely encoding of the file.
+    pub(super) fn not_utf8(&self, what: &str) -> String {
+        let likely = self.bytes.open_at(0).and_then(likely_encoding);
+        let advice = likely.map_or_else(|error| format!("cannot read: {error}"), advice);
+        format!("{what} is not valid UTF-8; {advice}")
     }
 
     pub(super) fn unreadable(&self, error: &io::Error) -> DatasetError {
@@ -139,6 +190,12 @@ impl IndexedText {
     /// its byte offset.
     pub(super) fn seek_point(&self, row: u64) -> (usize, u64) {
         let index = (row / STRIDE) as usize;
-        ((row % STRIDE) as usize, self.row_offsets.get(index).copied().unwrap_or(self.start))
+        ((row % STRIDE) as usize, self.row_offsets.get(index).copied().unwrap_or(0))
     }
+}
+
+fn advice(likely: &'static Encoding) -> String {
+    let name = likely.name();
+    let label = name.to_ascii_lowercase();
+    format!("it looks like {name}: write `encoding = \"{label}\"` in [seed], or save the file as UTF-8")
 }

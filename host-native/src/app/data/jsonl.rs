@@ -3,24 +3,23 @@
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::indexed_text::{Bytes, IndexedText};
+use super::indexed_text::IndexedText;
 use super::{Dataset, DatasetError, Row, Source, check_columns};
 use crate::app::data::column_type::ColumnType;
 
 /// Checks all rows and indexes where they start. Keeps no row in memory.
-pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
-    let mut text = IndexedText::new(path, bytes);
+pub(super) fn scan(path: &Path, mut text: IndexedText) -> Result<Dataset, DatasetError> {
     let mut columns: Vec<String> = Vec::new();
     let mut column_types: Vec<ColumnType> = Vec::new();
-    let mut lines = LineReader::new(path, BufReader::new(text.open_for_scan()?), text.start());
+    let mut lines = LineReader::new(BufReader::new(text.open_for_scan()?), 0);
     let mut rows = 0;
-    while let Some((offset, fields)) = lines.next()? {
+    while let Some((offset, fields)) = lines.next(&text)? {
         let error_at = |message: String| DatasetError::new(path, Some(lines.number), message);
         if rows == 0 {
             columns = fields.iter().map(|(name, _)| name.clone()).collect();
@@ -33,21 +32,21 @@ pub(super) fn scan(path: &Path, bytes: Bytes) -> Result<Dataset, DatasetError> {
         text.index_row(rows, offset);
         rows += 1;
     }
-    let digest = lines.reader.into_inner().finish().map_err(|error| text.unreadable(&error))?;
+    let digest = text.finish_scan(lines.reader.into_inner())?;
     Ok(Dataset { columns, column_types, rows, digest, source: Source::Jsonl(text) })
 }
 
 /// Reads the given rows. The file must not have changed since [`scan`].
 pub(super) fn read(text: &IndexedText, columns: &[String], range: Range<u64>) -> Result<Vec<Row>, DatasetError> {
     let (skip, offset) = text.seek_point(range.start);
-    let mut lines = LineReader::new(&text.path, text.reopen(offset)?, offset);
+    let mut lines = LineReader::new(text.reopen(offset)?, offset);
     let wanted = (range.end - range.start) as usize;
     let mut rows = Vec::with_capacity(wanted);
     for _ in 0..skip {
-        lines.next()?;
+        lines.next(text)?;
     }
     while rows.len() < wanted {
-        let Some((_, fields)) = lines.next()? else { return Err(text.changed()) };
+        let Some((_, fields)) = lines.next(text)? else { return Err(text.changed()) };
         rows.push(in_column_order(columns, fields).map_err(|_| text.changed())?);
     }
     Ok(rows)
@@ -58,7 +57,6 @@ type Line = (u64, Vec<(String, Value)>);
 
 /// Reads the objects of a file line by line.
 struct LineReader<R> {
-    path: PathBuf,
     reader: R,
     line: Vec<u8>,
     /// The number of the current line, counted from 1 at the line where reading started.
@@ -68,30 +66,29 @@ struct LineReader<R> {
 }
 
 impl<R: BufRead> LineReader<R> {
-    fn new(path: &Path, reader: R, offset: u64) -> Self {
-        Self { path: path.to_path_buf(), reader, line: Vec::new(), number: 0, offset }
+    fn new(reader: R, offset: u64) -> Self {
+        Self { reader, line: Vec::new(), number: 0, offset }
     }
 
-    /// Returns the next object and the byte offset of its line, or `None` at the end.
-    fn next(&mut self) -> Result<Option<Line>, DatasetError> {
+    /// Returns the next object of `text` and the byte offset of its line, or `None` at the end.
+    fn next(&mut self, text: &IndexedText) -> Result<Option<Line>, DatasetError> {
         loop {
             self.line.clear();
             let offset = self.offset;
             let read = self.reader.read_until(b'\n', &mut self.line);
-            let error_at = |number, message: String| DatasetError::new(&self.path, Some(number), message);
+            let error_at = |number, message: String| DatasetError::new(&text.path, Some(number), message);
             let read = read.map_err(|error| error_at(self.number + 1, format!("cannot read: {error}")))?;
             if read == 0 {
                 return Ok(None);
             }
             self.offset += read as u64;
             self.number += 1;
-            let text = std::str::from_utf8(&self.line)
-                .map_err(|_| error_at(self.number, "the line is not valid UTF-8".to_string()))?;
-            let text = text.strip_suffix('\n').unwrap_or(text);
-            if text.trim().is_empty() {
+            let line = std::str::from_utf8(&self.line).map_err(|_| error_at(self.number, text.not_utf8("the line")))?;
+            let line = line.strip_suffix('\n').unwrap_or(line);
+            if line.trim().is_empty() {
                 continue;
             }
-            let OrderedObject(fields) = serde_json::from_str(text).map_err(|error| {
+            let OrderedObject(fields) = serde_json::from_str(line).map_err(|error| {
                 error_at(self.number, format!("expected one JSON object: {}", json_message(&error)))
             })?;
             return Ok(Some((offset, fields)));

@@ -9,6 +9,7 @@
 
 pub mod column_type;
 mod csv;
+pub(crate) mod decoding;
 pub mod digest;
 mod files;
 mod indexed_text;
@@ -25,6 +26,7 @@ use std::io::Cursor;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use encoding_rs::Encoding;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -123,35 +125,44 @@ impl Dataset {
     ///
     /// Reads all of it once; a Parquet file, whose columns are not read in the order of its bytes, once more for
     /// the digest.
-    pub fn load(path: &Path, format: DatasetFormat) -> Result<Self, DatasetError> {
+    ///
+    /// The encoding of a text is that of its byte order mark, else `encoding`, else UTF-8.
+    pub fn load(path: &Path, format: DatasetFormat, encoding: Option<&'static Encoding>) -> Result<Self, DatasetError> {
         let files = files::dataset_files(path, format)?;
-        let mut datasets =
-            files.iter().map(|file| Self::load_file(file, format)).collect::<Result<Vec<_>, DatasetError>>()?;
+        let load = |file: &PathBuf| Self::load_file(file, format, encoding);
+        let mut datasets = files.iter().map(load).collect::<Result<Vec<_>, DatasetError>>()?;
         if datasets.len() == 1 { Ok(datasets.remove(0)) } else { files::join(datasets) }
     }
 
-    fn load_file(path: &Path, format: DatasetFormat) -> Result<Self, DatasetError> {
+    fn load_file(
+        path: &Path,
+        format: DatasetFormat,
+        encoding: Option<&'static Encoding>,
+    ) -> Result<Self, DatasetError> {
         #[cfg(feature = "parquet")]
         if format == DatasetFormat::Parquet {
             return parquet::scan(path)?.require_rows(path);
         }
         let bytes = Bytes::open(path).map_err(|error| DatasetError::unreadable(path, &error))?;
-        Self::parse_text(path, bytes, format)
+        Self::parse_text(path, bytes, format, encoding)
     }
 
-    /// Checks a text dataset in memory. Error messages call it `path`. Fails for Parquet, which is read from
+    /// Checks a text dataset in memory, in UTF-8 or with a byte order mark. Error messages call it `path`. Fails for Parquet, which is read from
     /// files only.
     pub fn parse(path: &Path, bytes: &[u8], format: DatasetFormat) -> Result<Self, DatasetError> {
-        Self::parse_text(path, Bytes::Memory(Cursor::new(bytes.into())), format)
+        Self::parse_text(path, Bytes::Memory(Cursor::new(bytes.into())), format, None)
     }
 
-    fn parse_text(path: &Path, bytes: Bytes, format: DatasetFormat) -> Result<Self, DatasetError> {
-        if bytes.are_utf16().map_err(|error| DatasetError::unreadable(path, &error))? {
-            return Err(DatasetError::new(path, None, "the file is UTF-16; expected UTF-8: save it in that encoding"));
-        }
+    fn parse_text(
+        path: &Path,
+        bytes: Bytes,
+        format: DatasetFormat,
+        encoding: Option<&'static Encoding>,
+    ) -> Result<Self, DatasetError> {
+        let text = IndexedText::new(path, bytes, encoding)?;
         let dataset = match format {
-            DatasetFormat::Csv => csv::scan(path, bytes)?,
-            DatasetFormat::Jsonl => jsonl::scan(path, bytes)?,
+            DatasetFormat::Csv => csv::scan(path, text)?,
+            DatasetFormat::Jsonl => jsonl::scan(path, text)?,
             #[cfg(feature = "parquet")]
             DatasetFormat::Parquet => {
                 return Err(DatasetError::new(

@@ -8,7 +8,7 @@ use tempfile::TempPath;
 use tidegate_core::sim::rng::Rng;
 
 #[cfg(feature = "parquet")]
-use super::indexed_text::Bytes;
+use super::indexed_text::{Bytes, IndexedText};
 use super::{Dataset, DatasetError, Row, Source};
 
 /// The stream of random numbers for the order of rows. It is a number that no other part of the program uses.
@@ -93,7 +93,7 @@ impl Dataset {
         drop(writer);
         let copy = copy.into_temp_path();
         let bytes = Bytes::open(&copy).map_err(|error| failed(&error))?;
-        let mut dataset = super::jsonl::scan(&path, bytes)?;
+        let mut dataset = super::jsonl::scan(&path, IndexedText::new(&path, bytes, None)?)?;
         // The keys of an object are written in alphabetical order.
         dataset.reorder_columns(&self.columns);
         Ok((dataset, Some(copy)))

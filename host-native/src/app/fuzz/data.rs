@@ -25,8 +25,9 @@ fn check_dataset(bytes: &[u8], format: DatasetFormat) {
 
 #[test]
 fn a_csv_dataset_is_refused_or_every_row_is_read() {
-    let corpus: [&[u8]; 3] = [
+    let corpus: [&[u8]; 4] = [
         include_bytes!("../../../example/harbour_log.csv"),
+        b"\xff\xfea\0;\0b\0\n\01\0;\0\xe9\0\n\0",
         b"a,b\n1,2\n\"x\ny\",\"\"\"\"\n",
         b"\xef\xbb\xbfa;b\r\n1;2\r\n",
     ];
@@ -81,7 +82,7 @@ fn a_parquet_dataset_is_refused_or_every_row_is_read() {
     Layout { format: RowFormat::Parquet, columns }.write(rows, &mut corpus).expect("it can be written");
     fuzz(&[&corpus], &["PAR1", "\0", "\x7f", "\u{7ff}"], |bytes| {
         std::fs::write(&path, bytes).expect("it can be written");
-        match Dataset::load(&path, DatasetFormat::Parquet) {
+        match Dataset::load(&path, DatasetFormat::Parquet, None) {
             Ok(dataset) => drop(dataset.read(0..dataset.rows())),
             Err(error) => assert!(error.to_string().contains("fuzz.parquet"), "{error}"),
         }

@@ -86,6 +86,9 @@ pub struct Identity {
     pub dataset: String,
     /// The length of the dataset file in bytes.
     pub dataset_bytes: u64,
+    /// The `encoding` of the dataset, if the pipeline file gives one other than UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset_encoding: Option<String>,
     /// The address of the dataset without its query, if it is at one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset_address: Option<String>,
@@ -198,7 +201,9 @@ impl Manifest {
         let list = |names: &[String]| names.join(", ");
         let (was, is) = (earlier.first_row, self.first_row);
         let part = |manifest: &Self| manifest.partition.clone().unwrap_or_else(|| "all".to_string());
-        let found = changed("`shuffle` in [seed]", &before.is_shuffled.to_string(), &now.is_shuffled.to_string())
+        let encoding = |identity: &Identity| identity.dataset_encoding.clone().unwrap_or_else(|| "UTF-8".to_string());
+        let found = changed("`encoding` in [seed]", &encoding(before), &encoding(now))
+            .or_else(|| changed("`shuffle` in [seed]", &before.is_shuffled.to_string(), &now.is_shuffled.to_string()))
             .or_else(|| changed("--partition", &part(earlier), &part(self)))
             .or_else(|| changed("the first row of the job", &was.to_string(), &is.to_string()));
         let found = found
@@ -323,6 +328,10 @@ mod tests {
             (Box::new(|now| now.first_row = 3), "the first row of the job was 0 and is now 3"),
             (Box::new(|now| now.partition = Some("1/2".to_string())), "--partition was all and is now 1/2"),
             (Box::new(|now| now.identity.is_shuffled = true), "`shuffle` in [seed] was false and is now true"),
+            (
+                Box::new(|now| now.identity.dataset_encoding = Some("Shift_JIS".to_string())),
+                "`encoding` in [seed] was UTF-8 and is now Shift_JIS",
+            ),
             (Box::new(|now| now.row_group_size = 5), "`row_group_size` in [run] was 4 and is now 5"),
             (Box::new(|now| now.identity.seed = 2), "`seed` in [run] was 1 and is now 2"),
             (Box::new(|now| now.format = RowFormat::Csv), "`format` in [output] was jsonl and is now csv"),

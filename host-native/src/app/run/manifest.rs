@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use encoding_rs::UTF_8;
 use serde_json::Value;
 
 use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, Endpoint, ModelSpec, PipelineFile, ToolSpec};
@@ -82,11 +83,22 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
     let models = called.map(|model| (model.name.clone(), model_identity(model))).collect();
     let FileDigest { sha256: dataset, bytes: dataset_bytes } = resolved.dataset.digest().clone();
     let is_shuffled = file.rows.dataset().is_some_and(|seed| seed.shuffle);
+    let encoding = file.rows.dataset().and_then(|seed| seed.encoding);
+    let dataset_encoding = encoding.filter(|encoding| *encoding != UTF_8).map(|encoding| encoding.name().to_string());
     let dataset_address = file.rows.dataset().and_then(|seed| match &seed.location {
         DatasetLocation::Remote(remote) => Some(remote.shown()),
         DatasetLocation::Local(_) => None,
     });
-    Ok(Identity { dataset, dataset_bytes, dataset_address, is_shuffled, seed: file.run.seed, columns, models })
+    Ok(Identity {
+        dataset,
+        dataset_bytes,
+        dataset_encoding,
+        dataset_address,
+        is_shuffled,
+        seed: file.run.seed,
+        columns,
+        models,
+    })
 }
 
 fn sha256(text: &str) -> String {

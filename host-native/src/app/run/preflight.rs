@@ -142,13 +142,13 @@ impl Preflight {
             }
         };
         let dataset = match &seed.location {
-            DatasetLocation::Local(path) => Dataset::load(path, seed.format)?,
+            DatasetLocation::Local(path) => Dataset::load(path, seed.format, seed.encoding)?,
             DatasetLocation::Remote(remote) => {
                 let is_resumed = request.existing == ExistingOutput::Resume;
                 let known = is_resumed.then(|| dataset_digest(&request.out)).flatten();
                 let download = Download(remote);
                 let path = download.fetch(seed.format, known.as_deref(), report).await?;
-                Dataset::load(&path, seed.format).map_err(|error| download.with_address(error))?
+                Dataset::load(&path, seed.format, seed.encoding).map_err(|error| download.with_address(error))?
             }
         };
         Ok(if seed.shuffle { dataset.shuffled(file.run.seed)? } else { dataset })

@@ -74,6 +74,9 @@ pub(super) struct RawSeed {
     pub(super) path: WithSpan<Text>,
     /// The format of the files. Default: by the extension
     pub(super) format: Option<DatasetFormat>,
+    /// The encoding of CSV and JSONL files without a byte order mark, by its WHATWG label, such as `windows-1252`.
+    /// Default: utf-8
+    pub(super) encoding: Option<WithSpan<Text>>,
     /// Whether the rows are put into a random order, which depends on `seed` in `[run]`. Default: false
     pub(super) shuffle: Option<bool>,
     /// Whether the file at an address may come unencrypted from another machine. Default: false

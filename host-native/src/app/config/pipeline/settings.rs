@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use encoding_rs::Encoding;
 use reqwest::{Certificate, Url};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -20,8 +21,9 @@ use super::raw::{RawOutput, RawOutputColumn, RawRun, RawSeed, RawUnique};
 use crate::app::config::document::Document;
 use crate::app::config::source::FileError;
 use crate::app::config::transport::read_authorities;
-use crate::app::config::value::{Checked, DurationOrNever, JsonTable, ShareOrNever, Table, WithSpan};
+use crate::app::config::value::{Checked, DurationOrNever, JsonTable, ShareOrNever, Table, Text, WithSpan};
 use crate::app::data::DatasetFormat;
+use crate::app::data::decoding::encoding_of_label;
 use crate::app::data::row_file::RowFormat;
 use crate::app::provider::address::is_plain_and_far;
 
@@ -109,6 +111,8 @@ pub struct SeedSpec {
     pub location: DatasetLocation,
     /// The format of the files.
     pub format: DatasetFormat,
+    /// The encoding of texts without a byte order mark \[UTF-8\].
+    pub encoding: Option<&'static Encoding>,
     /// Whether the rows are put into a random order \[no\].
     pub shuffle: bool,
 }
@@ -254,7 +258,7 @@ pub(super) fn check_rows(
 
 fn check_seed(
     file: &Document<'_>,
-    Table(RawSeed { path, format, shuffle, allow_plain_http, ca_file, max_bytes }): Table<RawSeed>,
+    Table(RawSeed { path, format, encoding, shuffle, allow_plain_http, ca_file, max_bytes }): Table<RawSeed>,
     directory: &Path,
 ) -> Result<SeedSpec, FileError> {
     let Checked(name) = path.get();
@@ -294,12 +298,33 @@ fn check_seed(
             .expected(format!(".csv, .jsonl, .ndjson or .parquet, or `format` beside the path, one of: {names}"))
     };
     let format = format.or_else(|| DatasetFormat::of(Path::new(&extension))).ok_or_else(unknown)?;
+    let encoding = encoding.map(|label| check_encoding(file, &label, format)).transpose()?;
     let location = match remote {
         Some(remote) => DatasetLocation::Remote(Box::new(remote)),
         None => DatasetLocation::Local(super::relative_to(directory, name)),
     };
     let shuffle = shuffle.unwrap_or(false);
-    Ok(SeedSpec { location, format, shuffle })
+    Ok(SeedSpec { location, format, encoding, shuffle })
+}
+
+fn check_encoding(
+    file: &Document<'_>,
+    label: &WithSpan<Text>,
+    format: DatasetFormat,
+) -> Result<&'static Encoding, FileError> {
+    if !format.is_text() {
+        return Err(file
+            .error(label.span(), format!("`encoding` in [seed] is given for a {} dataset", format.name()))
+            .expected("a CSV or JSONL dataset, or no `encoding`"));
+    }
+    let Checked(name) = label.get();
+    encoding_of_label(name).ok_or_else(|| {
+        let message = format!("`encoding` in [seed] is {name:?}, which names no encoding that can be read");
+        file.error(label.span(), message).expected(
+            "a label of the WHATWG Encoding Standard, such as \"utf-16le\", \"windows-1252\" or \"shift_jis\"; save a file in \
+             another encoding as UTF-8",
+        )
+    })
 }
 
 /// Returns whether the `path` of a dataset is an address.

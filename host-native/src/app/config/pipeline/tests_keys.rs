@@ -408,6 +408,20 @@ fn an_unknown_format_is_rejected_with_the_most_similar_name() {
 }
 
 #[test]
+fn the_encoding_of_a_dataset_is_a_label_of_the_standard_and_for_texts_only() {
+    let seed = |path: &str, label: &str| format!("[seed]\npath = \"{path}\"\nencoding = \"{label}\"\n{CHAT}{COLUMN}");
+    for label in ["windows-1252", "Latin1", "shift_jis", "UTF-16"] {
+        PipelineFile::parse(SourceText::new("p.toml", seed("d.jsonl", label)), Path::new("dir")).unwrap();
+    }
+    for label in ["cp850", "iso-2022-jp"] {
+        let message = format!("`encoding` in [seed] is \"{label}\", which names no encoding that can be read");
+        assert_rejected(&seed("d.csv", label), &[&message, "WHATWG", "save a file in another encoding as UTF-8"]);
+    }
+    #[cfg(feature = "parquet")]
+    assert_rejected(&seed("d.parquet", "latin1"), &["`encoding` in [seed] is given for a parquet dataset"]);
+}
+
+#[test]
 fn tools_must_be_declared_and_have_names_and_parameters_that_apis_accept() {
     const TOOL: &str = "[[tools]]\nname = \"tide\"\ndescription = \"d\"\ncommand = [\"cat\"]\n";
     let file = |tool: &str, line: &str| format!("{HEAD}{CHAT}{tool}{COLUMN}{line}\n");

@@ -252,7 +252,7 @@ mod tests {
         let path = scratch.path().join("r.parquet");
         let mut file = std::fs::File::create(&path).unwrap();
         write(&columns, rows.map(FileRow::New), &mut file).unwrap();
-        let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
+        let dataset = Dataset::load(&path, DatasetFormat::Parquet, None).unwrap();
         assert_eq!(dataset.columns(), column_types.map(|(name, _)| name));
         let read: Vec<Value> =
             dataset.read(0..3).unwrap().into_iter().map(|row| Value::Array(row.into_vec())).collect();
@@ -276,7 +276,7 @@ mod tests {
         let path = scratch.path().join("r.parquet");
         let columns = [("n".to_string(), ColumnType::Integer), ("v".to_string(), ColumnType::Numbers)];
         write(&columns, Vec::<FileRow<Value>>::new(), &mut std::fs::File::create(&path).unwrap()).unwrap();
-        let error = Dataset::load(&path, DatasetFormat::Parquet).unwrap_err();
+        let error = Dataset::load(&path, DatasetFormat::Parquet, None).unwrap_err();
         assert_eq!(error.message, "the dataset is empty: expected at least one row");
     }
 
@@ -285,7 +285,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
         std::fs::write(&path, "id,note\n1,a\n").unwrap();
-        let error = Dataset::load(&path, DatasetFormat::Parquet).unwrap_err();
+        let error = Dataset::load(&path, DatasetFormat::Parquet, None).unwrap_err();
         assert!(error.message.starts_with("this is not a Parquet file: "), "{error}");
         let columns = vec![("a".to_string(), ColumnType::Text)];
         let mut whole = Vec::new();
@@ -295,7 +295,7 @@ mod tests {
             broken[at] ^= 0x55;
             std::fs::write(&path, &broken).unwrap();
             // Either result is fine, as long as nothing panics.
-            let _ = Dataset::load(&path, DatasetFormat::Parquet).map(|dataset| dataset.read(0..dataset.rows()));
+            let _ = Dataset::load(&path, DatasetFormat::Parquet, None).map(|dataset| dataset.read(0..dataset.rows()));
         }
     }
 
@@ -306,7 +306,7 @@ mod tests {
         let columns = vec![("n".to_string(), ColumnType::Integer)];
         let mut file = std::fs::File::create(&path).unwrap();
         write(&columns, (0..300).map(|row| FileRow::New(json!({ "n": row }))), &mut file).unwrap();
-        let dataset = Dataset::load(&path, DatasetFormat::Parquet).unwrap();
+        let dataset = Dataset::load(&path, DatasetFormat::Parquet, None).unwrap();
         for start in [40, 0, 20, 60, 250, 100, 0] {
             let rows = dataset.read(start..start + 20).unwrap();
             assert!(rows.iter().zip(start..).all(|(row, number)| row[0] == number), "{start}");

@@ -189,7 +189,8 @@ fn row_groups_that_are_done_are_skipped_in_the_dataset() {
         .unwrap();
     let text = format!("{MODEL}[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n");
     let file = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap();
-    let mut resolved = ResolvedPipeline::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet).unwrap()).unwrap();
+    let mut resolved =
+        ResolvedPipeline::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet, None).unwrap()).unwrap();
     resolved.select_rows(Some(10..45), None, None).unwrap();
     resolved.skip_row_groups([0, 1, 3, 400], 10);
     assert_eq!(resolved.dataset.skipped_rows(), [0..30, 40..45]);
