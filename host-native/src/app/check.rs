@@ -120,9 +120,9 @@ pub async fn check(request: &RunRequest) -> Result<CheckReport, Error> {
     let problem_exits = preflight.problems.iter().map(Error::exit);
     let exit = problem_exits.chain(call_exit).min_by_key(|exit| exit.code()).unwrap_or(Exit::Done);
     let dataset = preflight.resolved.as_ref().map(|resolved| DatasetCheck {
-        path: preflight.file.rows.dataset().map(|seed| seed.location.to_string()),
+        path: preflight.file.rows.dataset.as_ref().map(|seed| seed.location.to_string()),
         rows: resolved.dataset.rows(),
-        accepted_rows: preflight.file.rows.wanted(),
+        accepted_rows: preflight.file.rows.wanted,
         columns: resolved.dataset.columns().len(),
         templates: resolved.template_sources.len(),
         rendered_rows: SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start),
@@ -283,7 +283,11 @@ impl fmt::Display for CheckReport {
         if let Some(dataset) = &self.dataset {
             let DatasetCheck { path, rows, accepted_rows, columns, templates, rendered_rows } = dataset;
             match (path, accepted_rows) {
-                (Some(path), _) => writeln!(f, "  dataset    {path}: {rows} rows of {columns} columns")?,
+                (Some(path), None) => writeln!(f, "  dataset    {path}: {rows} rows of {columns} columns")?,
+                (Some(path), Some(accepted)) => writeln!(
+                    f,
+                    "  dataset    {path}: {rows} rows of {columns} columns, of which {accepted} are to be accepted"
+                )?,
                 (None, None) => writeln!(f, "  dataset    none: {rows} rows are generated")?,
                 (None, Some(accepted)) => {
                     writeln!(f, "  dataset    none: up to {rows} rows are generated, until {accepted} are accepted")?;

@@ -135,14 +135,16 @@ fn a_run_without_enough_accepted_candidates_says_so() {
 #[cfg(unix)]
 #[test]
 fn a_killed_run_is_resumed_to_the_same_rows() {
-    let (scratch, provider) = (Scratch::new(0), Provider::start());
-    scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 40"));
-    let mut run = scratch.command(&["p.toml", "--out", "out"]).spawn().unwrap();
-    crate::support::patience::wait_until(|| provider.titled.lock().unwrap().len(), |titles| *titles > 15);
-    run.kill().unwrap();
-    run.wait().unwrap();
-    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["40 of 83 candidates"]);
-    assert_eq!(numbers(&scratch), accepted(40));
+    for seed in ["", "[seed]\npath = \"data.csv\"\n"] {
+        let (scratch, provider) = (Scratch::new(400), Provider::start());
+        scratch.write("p.toml", &format!("{seed}{}", pipeline(&provider.base_url, "rows = 40")));
+        let mut run = scratch.command(&["p.toml", "--out", "out"]).spawn().unwrap();
+        crate::support::patience::wait_until(|| provider.titled.lock().unwrap().len(), |titles| *titles > 15);
+        run.kill().unwrap();
+        run.wait().unwrap();
+        scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["40 of 83 candidates"]);
+        assert_eq!(numbers(&scratch), accepted(40));
+    }
 }
 
 #[test]
@@ -155,6 +157,48 @@ fn rows_of_a_dataset_can_be_rejected() {
     scratch
         .run(&["p.toml", "--out", "out", "--resume", "--retry-dropped"])
         .assert(0, &["4 of 10 candidates (40.0 %), 6 rejected by grade", "calls            0"]);
+}
+
+#[test]
+fn exactly_the_wanted_number_of_rows_of_a_dataset_is_accepted_in_its_order() {
+    let (scratch, provider) = (Scratch::new(100), Provider::start());
+    let text = |seed: &str| format!("[seed]\npath = \"data.csv\"\n{seed}{}", pipeline(&provider.base_url, "rows = 9"));
+    scratch.write("p.toml", &text(""));
+    scratch.run(&["check", "p.toml"]).assert(0, &["100 rows of 2 columns, of which 9 are to be accepted"]);
+    scratch.run(&["p.toml", "--dry-run"]).assert(0, &["of all 100 candidates", "ends once 9 are accepted"]);
+    let ended = scratch.run(&["p.toml", "--out", "out", "--export", "all.jsonl"]);
+    ended.assert(0, &["9 accepted rows of at most 100", "9 of 20 candidates (45.0 %), 11 rejected by grade"]);
+    assert_eq!(numbers(&scratch), accepted(9));
+    let notes = scratch.rows("out");
+    let notes: Vec<_> = notes.iter().map(|row| row["note"].as_str().unwrap()).collect();
+    assert_eq!(notes[..2], ["entry 0 of the breakwater log", "entry 2 of the breakwater log"]);
+    assert_eq!(std::fs::read_to_string(scratch.path("all.jsonl")).unwrap().lines().count(), 9);
+    // In another order of the dataset, the rows are others.
+    scratch.write("p.toml", &text("shuffle = true\n"));
+    scratch.run(&["p.toml", "--out", "out", "--overwrite"]).assert(0, &["9 of 20 candidates"]);
+    assert_eq!(numbers(&scratch), accepted(9));
+    let shuffled = scratch.rows("out");
+    assert_ne!(shuffled.iter().map(|row| row["note"].as_str().unwrap()).collect::<Vec<_>>(), notes);
+}
+
+#[test]
+fn a_dataset_that_ends_before_enough_rows_are_accepted_ends_the_run_and_may_be_appended_to() {
+    let (scratch, provider) = (Scratch::new(10), Provider::start());
+    let text = |run: &str| format!("[seed]\npath = \"data.csv\"\n{}", pipeline(&provider.base_url, run));
+    scratch.write("p.toml", &text("rows = 9\nmax_candidates = 9"));
+    let short = "4 of 9 rows were accepted, and no candidates are left; `max_candidates` in [run] allows more";
+    scratch.run(&["p.toml", "--out", "out"]).assert(6, &[short, "4 of 9 candidates"]);
+    scratch.write("p.toml", &text("rows = 9"));
+    let short = "4 of 9 rows were accepted, and no candidates are left among the selected rows of the dataset";
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(6, &[short, "4 of 10 candidates"]);
+    assert_eq!(numbers(&scratch), accepted(4));
+    scratch.write("data.csv", &crate::support::dataset(40));
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["9 of 20 candidates"]);
+    assert_eq!(numbers(&scratch), accepted(9));
+    scratch.write("data.csv", &crate::support::dataset(10));
+    let few = "They are fewer than the 11 that are to be accepted";
+    scratch.write("p.toml", &text("rows = 11"));
+    scratch.run(&["p.toml", "--dry-run"]).assert(0, &[few]);
 }
 
 #[test]
@@ -176,6 +220,10 @@ fn settings_that_accept_nothing_are_errors_at_their_place() {
         scratch.write("p.toml", &run.replace(from, to));
         scratch.run(&["p.toml", "--out", "out"]).assert(2, &["p.toml:", part]);
     }
+    let text = whole.replace("accept_if = \"grade.score > 3 and row != 4\"", "");
+    scratch.write("p.toml", &format!("[seed]\npath = \"data.csv\"\n{text}"));
+    let parts = ["`rows` in [run] is given beside [seed]", "a column with `accept_if`", "`--limit N`"];
+    scratch.run(&["p.toml", "--out", "out"]).assert(2, &parts);
 }
 
 #[test]

@@ -102,6 +102,9 @@ pub struct DropSummary {
 pub struct Acceptance {
     /// The number of rows that are to be accepted, if the file says.
     pub wanted: Option<u64>,
+    /// Whether `max_candidates` is what limits the candidates, and not the dataset.
+    #[serde(skip)]
+    pub is_limited: bool,
     /// The number of accepted rows.
     pub accepted: u64,
     /// Rejected rows by column.
@@ -121,12 +124,12 @@ impl Acceptance {
     #[must_use]
     pub fn shortage(&self) -> Option<String> {
         let (wanted, accepted) = (self.wanted?, self.accepted);
-        (accepted < wanted).then(|| {
-            format!(
-                "{accepted} of {wanted} rows were accepted, and no candidates are left; `max_candidates` in [run] allows \
-                 more"
-            )
-        })
+        let left = if self.is_limited {
+            "no candidates are left; `max_candidates` in [run] allows more"
+        } else {
+            "no candidates are left among the selected rows of the dataset"
+        };
+        (accepted < wanted).then(|| format!("{accepted} of {wanted} rows were accepted, and {left}"))
     }
 }
 

@@ -158,12 +158,14 @@ fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEs
     let accepts = resolved.columns.iter().find(|column| column.accept_if.is_some());
     if let Some(column) = accepts {
         let most = resolved.rows.end - resolved.rows.start;
-        let until = file.rows.wanted().map_or_else(String::new, |wanted| {
-            format!(
+        let until = match file.rows.wanted {
+            None => String::new(),
+            Some(wanted) if wanted > most => format!(" They are fewer than the {wanted} that are to be accepted."),
+            Some(wanted) => format!(
                 " The run ends once {wanted} are accepted, at the earliest after {:.0} % of this.",
                 100.0 * wanted as f64 / most as f64
-            )
-        });
+            ),
+        };
         notes.push(format!(
             "`{}` accepts or rejects rows. Calls, tokens and cost are those of all {most} candidates, as if none were rejected.{until}",
             column.name

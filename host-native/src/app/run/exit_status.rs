@@ -61,7 +61,7 @@ pub fn summarise(
             exit_status(end, own, output.remaining(), &unavailable.join("; "))
         }
     };
-    let acceptance = acceptance(file, &written, output);
+    let acceptance = acceptance(file, rows_in, &written, output);
     let (exit, stopped) = match &acceptance {
         Some(Acceptance { is_enough: true, .. }) => {
             let has_dropped = written.rows_dropped() + output.remaining().rows_dropped > 0;
@@ -170,14 +170,20 @@ fn dropped_rows(written: &WrittenCounts, output: &OutputDirectory) -> Vec<DropSu
 }
 
 /// Returns what the columns with `accept_if` have decided, if there are any.
-fn acceptance(file: &PipelineFile, written: &WrittenCounts, output: &OutputDirectory) -> Option<Acceptance> {
+fn acceptance(
+    file: &PipelineFile,
+    rows_in: u64,
+    written: &WrittenCounts,
+    output: &OutputDirectory,
+) -> Option<Acceptance> {
     file.columns.iter().find(|column| column.accept_if.is_some())?;
     let mut rejected = written.rejected.clone();
     for ((column, _), rows) in output.dropped().into_iter().filter(|((_, reason), _)| reason == REJECTED) {
         *rejected.entry(column).or_default() += rows;
     }
     let accepted = written.rows + output.remaining().rows_out;
-    Some(Acceptance { wanted: file.rows.wanted(), accepted, rejected, is_enough: output.has_enough() })
+    let is_limited = file.rows.dataset.is_none() || file.rows.most <= rows_in;
+    Some(Acceptance { wanted: file.rows.wanted, is_limited, accepted, rejected, is_enough: output.has_enough() })
 }
 
 /// Returns the exit status, and the reason if the run stopped before its end. `unavailable` describes the

@@ -82,10 +82,10 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
     let called = called_models(file).into_iter().map(|index| &file.models[index]);
     let models = called.map(|model| (model.name.clone(), model_identity(model))).collect();
     let FileDigest { sha256: dataset, bytes: dataset_bytes } = resolved.dataset.digest().clone();
-    let is_shuffled = file.rows.dataset().is_some_and(|seed| seed.shuffle);
-    let encoding = file.rows.dataset().and_then(|seed| seed.encoding);
+    let is_shuffled = file.rows.dataset.as_ref().is_some_and(|seed| seed.shuffle);
+    let encoding = file.rows.dataset.as_ref().and_then(|seed| seed.encoding);
     let dataset_encoding = encoding.filter(|encoding| *encoding != UTF_8).map(|encoding| encoding.name().to_string());
-    let dataset_address = file.rows.dataset().and_then(|seed| match &seed.location {
+    let dataset_address = file.rows.dataset.as_ref().and_then(|seed| match &seed.location {
         DatasetLocation::Remote(remote) => Some(remote.shown()),
         DatasetLocation::Local(_) => None,
     });

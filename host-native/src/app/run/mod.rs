@@ -237,7 +237,7 @@ fn describe_open_batches(batches: Option<&BatchJobs>, summary: &mut Summary, scr
 
 /// Describes how many rows a run of at most `rows` rows makes.
 fn rows_to_make(file: &PipelineFile, rows: u64) -> String {
-    match file.rows.wanted() {
+    match file.rows.wanted {
         Some(wanted) => format!("{wanted} accepted rows of at most {rows}"),
         None => format!("{rows} rows"),
     }
@@ -396,7 +396,7 @@ fn output_spec(
     file: &PipelineFile,
     resolved: &ResolvedPipeline,
 ) -> OutputSpec {
-    let dataset = file.rows.dataset().filter(|_| request.pipeline.is_some());
+    let dataset = file.rows.dataset.as_ref().filter(|_| request.pipeline.is_some());
     // More rows would change the order of a shuffled dataset, and the boundaries of its parts.
     let is_whole = request.partition.is_none() && dataset.is_some_and(|seed| !seed.shuffle);
     let appendable = dataset.filter(|seed| is_whole && seed.format.is_text()).and_then(|seed| match &seed.location {
@@ -408,7 +408,7 @@ fn output_spec(
         layout: resolved.layout(file.output.format),
         keeps_parts: resolved.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
-        wanted: file.rows.wanted(),
+        wanted: file.rows.wanted,
         dataset: appendable,
     }
 }

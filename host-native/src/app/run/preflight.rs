@@ -12,7 +12,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, Endpoint, FileError, PipelineFile, RowSource};
+use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, Endpoint, FileError, PipelineFile};
 use crate::app::data::Dataset;
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
@@ -134,12 +134,10 @@ impl Preflight {
     /// Opens and checks the dataset.
     async fn load_dataset(&self, request: &RunRequest, report: &mut dyn FnMut(&str)) -> Result<Dataset, Error> {
         let file = &self.file;
-        let seed = match &file.rows {
+        let seed = match &file.rows.dataset {
             _ if request.pipeline.is_none() => return Ok(example::dataset()?),
-            RowSource::Dataset(seed) => seed,
-            RowSource::Generated(rows) | RowSource::Candidates { most: rows, .. } => {
-                return Ok(Dataset::without_columns(*rows));
-            }
+            Some(seed) => seed,
+            None => return Ok(Dataset::without_columns(file.rows.most)),
         };
         let dataset = match &seed.location {
             DatasetLocation::Local(path) => Dataset::load(path, seed.format, seed.encoding)?,
@@ -164,14 +162,15 @@ impl Preflight {
                 return Ok(());
             }
         };
-        if let (Some(partition), Some(_)) = (request.partition, file.rows.wanted()) {
+        if let (Some(partition), Some(_)) = (request.partition, file.rows.wanted) {
             let message =
                 format!("--partition {partition} has no effect on rows that are made until enough are accepted");
             return Err(Error::Setting(format!(
                 "{message}; expected a pipeline without `accept_if`, or no --partition"
             )));
         }
-        resolved.select_rows(request.rows.clone(), request.partition, request.limit).map_err(Error::Setting)?;
+        let most = request.limit.map_or(file.rows.most, |limit| limit.min(file.rows.most));
+        resolved.select_rows(request.rows.clone(), request.partition, most).map_err(Error::Setting)?;
         let estimates = estimate(&resolved, file.run.row_group_size.get())?;
         for (at, (spec, estimate)) in file.columns.iter().zip(&estimates).enumerate() {
             let static_errors = static_errors(file, &resolved, at);
@@ -203,7 +202,7 @@ impl Preflight {
     fn bytes_needed(&self) -> Option<u64> {
         let resolved =
             self.resolved.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
-        self.file.rows.dataset().filter(|seed| seed.format.is_text())?;
+        self.file.rows.dataset.as_ref().filter(|seed| seed.format.is_text())?;
         let size = resolved.dataset.digest().bytes;
         let rows = u128::from(resolved.rows.end - resolved.rows.start);
         u64::try_from(u128::from(size) * rows / u128::from(resolved.dataset.rows().max(1))).ok()

@@ -81,7 +81,7 @@ pub(super) fn check_together(file: &PipelineFile, request: &RunRequest) -> Resul
     let refuse = |what: &str, expected: &str| {
         Err(Error::Setting(format!("--together cannot be used with {what}; expected {expected}")))
     };
-    if file.rows.wanted().is_some() {
+    if file.rows.wanted.is_some() {
         return refuse(
             "`accept_if` and `rows` in [run], since the first rows to be accepted are known at the end only",
             "one process",

@@ -40,6 +40,10 @@ use crate::app::provider::chat::{ChatApi, Role};
     "oneOf" = [
         { "required": ["seed"], "not": { "properties": { "run": { "required": ["rows"] } }, "required": ["run"] } },
         { "required": ["run"], "properties": { "run": { "required": ["rows"] } }, "not": { "required": ["seed"] } },
+        {
+            "required": ["seed", "run"],
+            "properties": { "run": { "required": ["rows"] }, "columns": { "contains": { "required": ["accept_if"] } } },
+        },
     ],
 ))]
 pub(super) struct RawPipeline {
@@ -527,10 +531,12 @@ pub(super) struct RawRun {
     pub(super) fallback_after: Option<DurationText>,
     /// How long a provider may be down before the run stops, or never. Default: 10m
     pub(super) outage_patience: Option<Checked<DurationOrNever>>,
-    /// The number of rows to make without a dataset. With `accept_if` in a column: the number of accepted rows
+    /// The number of rows to make without a dataset. With `accept_if` in a column, also with a dataset: the number
+    /// of accepted rows
     #[schemars(range(min = 1, max = MAX_ROWS))]
     pub(super) rows: Option<WithSpan<u64>>,
-    /// The maximum number of rows to make until `rows` are accepted. Default: ten times `rows`
+    /// The maximum number of rows to make until `rows` are accepted. Default: ten times `rows`; with a dataset, all
+    /// of its rows
     #[schemars(range(min = 1, max = MAX_ROWS))]
     pub(super) max_candidates: Option<WithSpan<u64>>,
     /// The seed of all samplers. Default: 0

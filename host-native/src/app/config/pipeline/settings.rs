@@ -29,38 +29,13 @@ use crate::app::provider::address::is_plain_and_far;
 
 /// Where the rows of a run come from.
 #[derive(Clone, Debug)]
-pub enum RowSource {
-    /// A dataset. A run has a row for each of its rows.
-    Dataset(SeedSpec),
-    /// Nothing but their number: every column is generated.
-    Generated(u64),
-    /// The same, until `wanted` of at most `most` rows are accepted.
-    Candidates {
-        /// The number of accepted rows to write.
-        wanted: u64,
-        /// The maximum number of rows to make.
-        most: u64,
-    },
-}
-
-impl RowSource {
-    /// Returns the dataset, if there is one.
-    #[must_use]
-    pub fn dataset(&self) -> Option<&SeedSpec> {
-        match self {
-            Self::Dataset(seed) => Some(seed),
-            Self::Generated(_) | Self::Candidates { .. } => None,
-        }
-    }
-
-    /// Returns the number of rows to accept, if there is one.
-    #[must_use]
-    pub fn wanted(&self) -> Option<u64> {
-        match self {
-            Self::Candidates { wanted, .. } => Some(*wanted),
-            Self::Dataset(_) | Self::Generated(_) => None,
-        }
-    }
+pub struct RowSource {
+    /// The dataset. Without one, every column is generated.
+    pub dataset: Option<SeedSpec>,
+    /// The number of accepted rows to write; `None` for all.
+    pub wanted: Option<u64>,
+    /// The maximum number of rows to make: of a dataset, the first of its rows.
+    pub most: u64,
 }
 
 /// Where a dataset is.
@@ -207,7 +182,7 @@ pub struct OutputColumnSpec {
 /// The maximum number of rows without a dataset.
 pub(super) const MAX_ROWS: u64 = 1_000_000_000;
 
-/// The number of rows to make at most for each one to accept, unless the file says.
+/// The number of rows to make at most for each one to accept without a dataset, unless the file says.
 const CANDIDATES_PER_ROW: u64 = 10;
 
 /// The most bytes of a dataset that is downloaded, unless the file says.
@@ -227,33 +202,36 @@ pub(super) fn check_rows(
             .error(most.span(), "`max_candidates` in [run] has no effect without rows to accept")
             .expected("`rows = ` beside it, the number of rows to accept, and a column with `accept_if`"));
     }
-    match (seed, rows) {
-        (Some(seed), None) => check_seed(file, seed, directory).map(RowSource::Dataset),
-        (None, Some(rows)) if (1..=MAX_ROWS).contains(rows.get()) => {
-            let wanted = *rows.get();
-            match most {
-                _ if !accepts => Ok(RowSource::Generated(wanted)),
-                None => {
-                    let most = wanted.saturating_mul(CANDIDATES_PER_ROW).min(MAX_ROWS);
-                    Ok(RowSource::Candidates { wanted, most })
-                }
-                Some(most) if (wanted..=MAX_ROWS).contains(most.get()) => {
-                    Ok(RowSource::Candidates { wanted, most: *most.get() })
-                }
-                Some(most) => {
-                    Err(file.wrong(most.span(), format!("a whole number from {wanted}, which is `rows`, to {MAX_ROWS}")))
-                }
-            }
-        }
-        (None, Some(rows)) => Err(file.wrong(rows.span(), format!("a whole number from 1 to {MAX_ROWS}"))),
-        (Some(_), Some(rows)) => Err(file
+    if let Some(rows) = rows.as_ref().filter(|_| seed.is_some() && !accepts) {
+        return Err(file
             .error(rows.span(), "`rows` in [run] is given beside [seed], whose dataset has the rows")
-            .expected("`rows` or [seed]; `--limit N` runs the first N rows of a dataset")),
-        (None, None) => Err(file.error(0..0, "the pipeline file has no [seed]").expected(
-            "[seed] with `path = ` the dataset, a .csv, .jsonl or .parquet file; or `rows = ` in [run], the number of rows \
-             to make without one",
-        )),
+            .expected(
+                "`rows` or [seed], or a column with `accept_if`, of whose rows so many are written; `--limit N` runs the \
+                 first N rows of a dataset",
+            ));
     }
+    if let Some(rows) = rows.as_ref().filter(|rows| !(1..=MAX_ROWS).contains(rows.get())) {
+        return Err(file.wrong(rows.span(), format!("a whole number from 1 to {MAX_ROWS}")));
+    }
+    let dataset = seed.map(|seed| check_seed(file, seed, directory)).transpose()?;
+    let rows = rows.map(WithSpan::into_inner);
+    let most = match (rows, most, &dataset) {
+        (None, _, None) => {
+            return Err(file.error(0..0, "the pipeline file has no [seed]").expected(
+                "[seed] with `path = ` the dataset, a .csv, .jsonl or .parquet file; or `rows = ` in [run], the number of rows \
+                 to make without one",
+            ));
+        }
+        (Some(rows), Some(most), _) if !(rows..=MAX_ROWS).contains(most.get()) => {
+            let expected = format!("a whole number from {rows}, which is `rows`, to {MAX_ROWS}");
+            return Err(file.wrong(most.span(), expected));
+        }
+        (_, Some(most), _) => most.into_inner(),
+        (Some(rows), None, None) if accepts => rows.saturating_mul(CANDIDATES_PER_ROW).min(MAX_ROWS),
+        (Some(rows), None, None) => rows,
+        (_, None, Some(_)) => u64::MAX,
+    };
+    Ok(RowSource { dataset, wanted: rows.filter(|_| accepts), most })
 }
 
 fn check_seed(

@@ -61,7 +61,7 @@ fn assert_error_after(from: &str, to: &str, head: &str, hint: &str) {
 #[test]
 fn a_valid_file_is_parsed_into_typed_settings() {
     let file = parse(VALID).unwrap();
-    assert_eq!(file.rows.dataset().unwrap().location.to_string(), "dir/notes.csv");
+    assert_eq!(file.rows.dataset.as_ref().unwrap().location.to_string(), "dir/notes.csv");
     let [writer, judge] = file.models.as_slice() else { panic!("two models") };
     assert_eq!((writer.model.as_str(), writer.max_parallel.get()), ("small", 4));
     assert_eq!(writer.aimd.ramp, tidegate_core::time::Duration::from_secs(3));

@@ -214,12 +214,12 @@ impl ResolvedPipeline {
         &mut self,
         rows: Option<Range<u64>>,
         partition: Option<Partition>,
-        limit: Option<u64>,
+        limit: u64,
     ) -> Result<(), String> {
         let (rows, all) = (rows.unwrap_or(0..u64::MAX), self.dataset.rows());
         let part = partition.map_or(0..all, |partition| partition.of(all));
         let rows = rows.start.max(part.start)..rows.end.min(part.end);
-        let end = rows.end.min(rows.start.saturating_add(limit.unwrap_or(u64::MAX)));
+        let end = rows.end.min(rows.start.saturating_add(limit));
         if rows.start >= end {
             let which = partition.map_or_else(String::new, |partition| {
                 format!("; the partition {partition} is the rows {}..{}", part.start, part.end)

@@ -151,8 +151,8 @@ fn a_condition_that_does_not_parse_or_reads_an_unknown_variable_is_an_error_at_i
 fn a_selection_without_rows_is_an_error() {
     let mut resolved = resolve(&["\"a\"|kind = \"expression\"|template = \"x\""]).unwrap();
     assert_eq!(resolved.rows, 0..1);
-    assert_eq!(resolved.select_rows(Some(0..9), None, Some(4)).map(|()| resolved.rows.clone()), Ok(0..1));
-    let error = resolved.select_rows(Some(1..9), None, None).unwrap_err();
+    assert_eq!(resolved.select_rows(Some(0..9), None, 4).map(|()| resolved.rows.clone()), Ok(0..1));
+    let error = resolved.select_rows(Some(1..9), None, u64::MAX).unwrap_err();
     assert_eq!(error, "there are no such rows: the dataset has 1, counted from 0");
 }
 
@@ -191,7 +191,7 @@ fn row_groups_that_are_done_are_skipped_in_the_dataset() {
     let file = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap();
     let mut resolved =
         ResolvedPipeline::resolve(&file, Dataset::load(&path, DatasetFormat::Parquet, None).unwrap()).unwrap();
-    resolved.select_rows(Some(10..45), None, None).unwrap();
+    resolved.select_rows(Some(10..45), None, u64::MAX).unwrap();
     resolved.skip_row_groups([0, 1, 3, 400], 10);
     assert_eq!(resolved.dataset.skipped_rows(), [0..30, 40..45]);
 }
