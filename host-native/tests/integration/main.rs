@@ -17,6 +17,7 @@ mod dashboard;
 #[cfg(feature = "reqwest-middleware")]
 mod default_limit;
 mod embeddings;
+mod examples;
 mod export;
 mod fallbacks;
 mod generated_rows;

@@ -1,0 +1,177 @@
+//! Every example of a pipeline file in the docs is run against the mock.
+//!
+//! An example that shows only a part of a file is completed by other examples: the dataset is that of the first one of
+//! the reference, and a model that is not declared is that of the first example which declares it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use axum::Router;
+use axum::routing::get;
+use encoding_rs::{Encoding, UTF_8};
+use tidegate_core::sim::provider::ProviderSpec;
+use tidegate_native::app::mock::{BatchSettings, MockConfig, MockServer};
+use toml::{Table, Value};
+
+#[cfg(unix)]
+use crate::support::redis_server::RedisServer;
+use crate::support::{Scratch, serve};
+
+const NOTES: &str = "note\nThe lamp of the pier is out\nTwo boats were late\nÉclat on the quay\n";
+
+/// An example, and where it is in the docs.
+struct Example {
+    place: String,
+    file: Table,
+}
+
+impl Example {
+    fn models(&self) -> &[Value] {
+        self.file.get("models").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Returns the examples of pipeline files in the pages of `docs`. Fails for TOML of an unknown kind.
+fn examples() -> Vec<Example> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let mut pages: Vec<_> = std::fs::read_dir(docs).unwrap().map(|page| page.unwrap().path()).collect();
+    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+    pages.sort();
+    let mut examples = Vec::new();
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let name = page.file_name().unwrap().to_str().unwrap();
+        for (start, fence) in text.match_indices("```toml") {
+            let place = format!("{name}:{}", text[..start].lines().count() + 1);
+            let block = text[start + fence.len()..].split("```").next().unwrap();
+            let file: Table = toml::from_str(block).unwrap_or_else(|error| panic!("{place}: {error}"));
+            match file {
+                _ if file.contains_key("columns") => examples.push(Example { place, file }),
+                // The tests of the proxy, of the mock and of the library read these.
+                _ if ["providers", "dependencies"].iter().any(|table| file.contains_key(*table)) => {}
+                _ if name == "mock.md" => {}
+                _ => panic!("{place}: neither a pipeline with [[columns]], nor a file of the proxy or of a mock"),
+            }
+        }
+    }
+    examples
+}
+
+/// Returns the names of the models that the columns of `file` call.
+fn called_models(file: &Table) -> Vec<String> {
+    let columns = file["columns"].as_array().unwrap().iter();
+    let names = columns.flat_map(|column| [column.get("model"), column.get("models")]).flatten();
+    let names = names.flat_map(|names| names.as_array().cloned().unwrap_or_else(|| vec![names.clone()]));
+    names.map(|name| name.as_str().unwrap().to_string()).collect()
+}
+
+/// Completes the example to a whole pipeline.
+fn complete(example: &Example, base: &Example, known: &BTreeMap<String, Value>) -> Table {
+    let mut file = example.file.clone();
+    let has_rows = file.get("run").is_some_and(|run| run.get("rows").is_some());
+    if !file.contains_key("seed") && !has_rows {
+        file.insert("seed".to_string(), base.file["seed"].clone());
+    }
+    let mut models = example.models().to_vec();
+    for name in called_models(&file) {
+        if !models.iter().any(|model| model["name"].as_str() == Some(&name)) {
+            let model = known.get(&name);
+            models.push(model.unwrap_or_else(|| panic!("{}: no model `{name}`", example.place)).clone());
+        }
+    }
+    file.insert("models".to_string(), Value::Array(models));
+    file
+}
+
+/// Replaces the addresses and programs of the example by those of this machine, and its keys by others.
+fn make_local(file: &mut Table, mock: &str, files: &str, scratch: &mut Scratch) {
+    for model in file["models"].as_array_mut().unwrap() {
+        let model = model.as_table_mut().unwrap();
+        if let Some(address) = model.get_mut("base_url") {
+            *address = mock.into();
+        }
+        // It may not be installed.
+        if let Some(command) = model.get_mut("command").filter(|command| command[0].as_str() == Some("ruff")) {
+            *command = vec!["true"].into();
+        }
+        if let Some(name) = model.get("api_key_env") {
+            scratch.env(name.as_str().unwrap(), "sk-of-the-examples");
+        }
+        for value in model.get("extra_headers").and_then(Value::as_table).into_iter().flatten() {
+            if let Some(name) = value.1.get("env") {
+                scratch.env(name.as_str().unwrap(), "sk-of-the-examples");
+            }
+        }
+    }
+    let Some(seed) = file.get_mut("seed").and_then(Value::as_table_mut) else { return };
+    let path = seed["path"].as_str().unwrap();
+    if path.starts_with("https:") {
+        seed["path"] = files.into();
+    } else {
+        let encoding = seed
+            .get("encoding")
+            .map_or(UTF_8, |label| Encoding::for_label(label.as_str().unwrap().as_bytes()).unwrap());
+        std::fs::write(scratch.path(path), encoding.encode(NOTES).0).unwrap();
+    }
+}
+
+/// Returns a directory with the files that the examples name.
+fn scratch() -> Scratch {
+    let mut scratch = Scratch::new(0);
+    let cache = scratch.path("cache").display().to_string();
+    scratch.env("TIDEGATE_CACHE_DIR", &cache);
+    for row in 0..NOTES.lines().count() - 1 {
+        scratch.write(&format!("photos/{row}.jpg"), "GIF89a");
+        scratch.write(&format!("radio/{row}.wav"), "RIFF\u{4}\0\0\0WAVEfmt ");
+    }
+    scratch.write("tides.py", "import json, sys\nprint('07:12 on', json.load(sys.stdin)['day'])\n");
+    scratch.write("grade.py", "import json, sys\nprint(json.dumps({'length': len(json.load(sys.stdin)['input'])}))\n");
+    scratch
+}
+
+#[test]
+fn every_example_of_a_pipeline_in_the_docs_runs_against_the_mock() {
+    let examples = examples();
+    let base = examples.iter().find(|example| example.place.starts_with("pipeline-file.md")).unwrap();
+    let mut known = BTreeMap::new();
+    for model in examples.iter().flat_map(Example::models) {
+        known.entry(model["name"].as_str().unwrap().to_string()).or_insert_with(|| model.clone());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let config = MockConfig {
+        models: vec![("any".to_string(), ProviderSpec::default())],
+        any_model: true,
+        batch_settings: "delay_ms=50".parse::<BatchSettings>().unwrap(),
+        ..MockConfig::default()
+    };
+    let mock = runtime.block_on(MockServer::serve(config, ([127, 0, 0, 1], 0).into())).unwrap();
+    let files = serve(Router::new().route("/notes.csv", get(|| async { NOTES }))) + "/notes.csv";
+    let mut faults = Vec::new();
+    for example in &examples {
+        let mut scratch = scratch();
+        let mut file = complete(example, base, &known);
+        make_local(&mut file, &mock.base_url(), &files, &mut scratch);
+        #[cfg(unix)]
+        let _server = file.get("share").map(|share| {
+            let server = RedisServer::start();
+            scratch.env(share["url_env"].as_str().unwrap(), &server.url());
+            server
+        });
+        #[cfg(not(unix))]
+        file.remove("share");
+        let text = toml::to_string(&file).unwrap();
+        scratch.write("pipeline.toml", &text);
+        let planned = scratch.run(&["pipeline.toml", "--dry-run"]);
+        let ended = scratch.run_pipeline(&text);
+        let is_filtered = file["columns"].as_array().unwrap().iter().any(|column| column.get("accept_if").is_some());
+        let has_all_rows = || {
+            let manifest = scratch.manifest("out");
+            manifest["rows_out"] == manifest["rows_in"]
+        };
+        if (planned.code, ended.code) != (0, 0) || !(is_filtered || has_all_rows()) {
+            faults.push(format!("{}:\n{text}\n{}\n{}", example.place, planned.all(), ended.all()));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert_eq!(mock.stats().rejected, 0, "the mock takes every request as it is");
+}
