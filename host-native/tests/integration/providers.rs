@@ -181,6 +181,39 @@ async fn a_server_is_trusted_only_with_a_certificate_of_the_configured_authority
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_of_tls_says_what_to_do() {
+    const BODY: &str = r#"{"choices":[{"message":{"content":"fine"}}]}"#;
+    let authority = Authority::new();
+    let scratch = Scratch::new(2);
+    scratch.write("authority.pem", &authority.pem());
+    let expired = authority.certify_with("localhost", |params| params.not_after = rcgen::date_time_ymd(2001, 2, 3));
+    let early = authority.certify_with("localhost", |params| params.not_before = rcgen::date_time_ymd(4000, 2, 3));
+    let of_authority = authority.certify_with("localhost", |params| {
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    });
+    let other = authority.certify("other.example");
+    let mut servers = Vec::new();
+    for (certificate, part) in [
+        (expired, "the server needs a new certificate, unless the clock of this machine is wrong"),
+        (early, "the clock of this machine is wrong"),
+        (of_authority, "the server uses the certificate of an authority as its own; it needs one that says `CA:FALSE`"),
+        (other, "the address needs a name of the certificate, or the server a certificate for the name in the address"),
+    ] {
+        servers.push((format!("https://localhost:{}", Authority::serve_with(certificate, BODY).await), part));
+    }
+    let with_tls = authority.serve("localhost", BODY).await;
+    servers.push((format!("http://localhost:{with_tls}"), "a server with TLS needs an address with https"));
+    let without = serve(Router::new()).replace("http://127.0.0.1", "https://localhost");
+    servers.push((without, "a server without TLS needs an address with http"));
+    for (address, part) in servers {
+        let is_secure = address.starts_with("https:");
+        let ca_file = if is_secure { "ca_file = \"authority.pem\"" } else { "" };
+        scratch.write("p.toml", &remote_pipeline(&format!("{address}/v1"), ca_file, ""));
+        tokio::task::block_in_place(|| scratch.run(&["check", "p.toml"])).assert(4, &["FAILED: no connection: ", part]);
+    }
+}
+
 #[test]
 fn a_key_for_this_machine_is_not_sent_through_a_proxy_of_the_environment() {
     let calls = Arc::new(AtomicUsize::new(0));

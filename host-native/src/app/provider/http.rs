@@ -307,17 +307,49 @@ pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    match tls_error(error) {
-        // The signature is wrong if an authority of the same name is trusted.
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
-            format!("{cause}: its authority is not trusted here; the file of a private authority is set as `ca_file`")
+    remedy(error).map_or_else(|| cause.to_string(), |remedy| format!("{cause}: {remedy}"))
+}
+
+/// Returns what to do about an error of TLS, or of a connection with TLS on one side only.
+fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if cause_of::<hyper::Error>(error).is_some_and(hyper::Error::is_parse) {
+        return Some("the answer is not HTTP; a server with TLS needs an address with https");
+    }
+    match cause_of(error)? {
+        rustls::Error::InvalidCertificate(wrong) => certificate_remedy(wrong),
+        rustls::Error::InvalidMessage(_) => {
+            Some("the server does not use TLS on this port; a server without TLS needs an address with http")
         }
-        _ => cause.to_string(),
+        _ => None,
     }
 }
 
-/// Returns the error of TLS among the causes of an error.
-fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+fn certificate_remedy(error: &CertificateError) -> Option<&'static str> {
+    match error {
+        // The signature is wrong if an authority of the same name is trusted.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            Some("its authority is not trusted here; the file of a private authority is set as `ca_file`")
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            Some("the server needs a new certificate, unless the clock of this machine is wrong")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            Some("the clock of this machine is wrong, unless the certificate is for later")
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            Some("the address needs a name of the certificate, or the server a certificate for the name in the address")
+        }
+        // The error has no type of its own here.
+        CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => Some(
+            "the server uses the certificate of an authority as its own; it needs one that says `CA:FALSE`, signed by the \
+             authority or by itself",
+        ),
+        _ => None,
+    }
+}
+
+/// Returns the error of type `T` among the causes of an error.
+fn cause_of<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref() {

@@ -26,17 +26,31 @@ impl Authority {
 
     /// Returns a certificate for `host`, and its key.
     pub(crate) fn certify(&self, host: &str) -> (Certificate, KeyPair) {
+        self.certify_with(host, |_| ())
+    }
+
+    /// Returns a certificate for `host` with other properties, and its key.
+    pub(crate) fn certify_with(
+        &self,
+        host: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> (Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([host.to_string()]).unwrap();
         // With the default name, which is that of the authority, OpenSSL takes it for one that signs itself.
         params.distinguished_name.push(DnType::CommonName, host);
+        change(&mut params);
         (params.signed_by(&key, &self.0).unwrap(), key)
     }
 
     /// Starts a server with a certificate for `host` that gives each connection one response with the JSON
     /// `body`. Returns its port.
     pub(crate) async fn serve(&self, host: &str, body: &'static str) -> u16 {
-        let (certificate, key) = self.certify(host);
+        Self::serve_with(self.certify(host), body).await
+    }
+
+    /// Starts a server with this certificate and key like [`serve`](Self::serve).
+    pub(crate) async fn serve_with((certificate, key): (Certificate, KeyPair), body: &'static str) -> u16 {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let config = ServerConfig::builder().with_no_client_auth();
