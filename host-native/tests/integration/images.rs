@@ -53,7 +53,7 @@ async fn a_row_names_the_file_of_its_image_whether_the_answer_has_it_or_its_addr
         let run = tokio::task::spawn_blocking(move || {
             let ended = scratch.run_pipeline(&text);
             scratch.run(&["check", "pipeline.toml"]).assert(0, &["acme/painter/image", "reached"]);
-            let note = "The cost of the images that `photo` makes is only as exact as its `answer_tokens`.";
+            let note = "not included: the images that `photo` makes, other than by their `answer_tokens`";
             scratch.run(&["pipeline.toml", "--dry-run"]).assert(0, &["photo", " 3000\n", note]);
             (ended, scratch)
         });

@@ -172,3 +172,25 @@ fn a_key_given_instead_of_a_variable_name_is_printed_nowhere() {
         }
     }
 }
+
+#[test]
+fn a_dry_run_lists_what_its_estimate_leaves_out_where_the_pipeline_uses_it() {
+    let left_out = |columns: &str| -> Vec<String> {
+        let ended = assert_accepted(columns);
+        let lines = ended.stdout.lines().filter_map(|line| line.trim().strip_prefix("not included: "));
+        lines.map(str::to_string).collect()
+    };
+    let retries = "retries of failed calls, at most 3 for each task";
+    assert_eq!(left_out(""), [retries]);
+    assert_eq!(left_out("retries = 0\n"), Vec::<String>::new());
+    let columns = llm("small", "x", "output = \"json\"\nschema_retries = 1") + &llm("long", "x", "retry_max_tokens = 900");
+    assert_eq!(
+        left_out(&columns),
+        [
+            retries,
+            "calls after answers of `small` that do not fit, at most 1 for each task",
+            "second calls after truncated answers of `long`",
+        ]
+    );
+    assert_eq!(left_out(&llm("sure", "x", "output = \"json\"\nschema_retries = 0")), [retries]);
+}

@@ -248,7 +248,7 @@ fn a_tool_whose_program_is_missing_or_whose_arguments_changed_is_found_before_th
     scratch.run_pipeline(&text).assert(0, &[]);
     scratch
         .run(&["pipeline.toml", "--dry-run"])
-        .assert(0, &["The calls after those of tools in `title` are not counted."]);
+        .assert(0, &["not included: calls of `title` after those of tools, at most "]);
     scratch.write("pipeline.toml", &text.replace("Repeats a text", "Repeats"));
     let changed = scratch.run(&["run", "pipeline.toml", "--out", "out", "--resume"]);
     assert_ne!(changed.code, 0, "{}", changed.all());

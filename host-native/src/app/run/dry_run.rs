@@ -31,6 +31,8 @@ pub struct DryRun {
     columns: Vec<Vec<String>>,
     models: Vec<Vec<String>>,
     notes: Vec<String>,
+    /// What the estimate leaves out.
+    not_included: Vec<String>,
     /// The file that the rows are exported to, and what is in it.
     export: Option<String>,
     /// The estimated cost of all calls with its currency, if the file has prices.
@@ -61,6 +63,7 @@ pub async fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
         columns: columns(&file, &resolved, &estimates),
         models,
         notes: notes(&file, &resolved, &estimates),
+        not_included: not_included(&file, &resolved),
         export: request.export.as_ref().map(|export| describe_export(export, &file, &resolved)),
         cost,
         max_cost: request.max_cost,
@@ -148,12 +151,55 @@ fn describe_export(export: &ExportFile, file: &PipelineFile, resolved: &Resolved
     format!("{}, with the {what} {}{unique}", export.path.display(), names.join(", "))
 }
 
+/// Returns what the estimate leaves out, one entry for each part of the pipeline.
+fn not_included(file: &PipelineFile, resolved: &ResolvedPipeline) -> Vec<String> {
+    let mut list = Vec::new();
+    let makes_calls = file.columns.iter().any(|column| !column.kind.models().is_empty());
+    if makes_calls && file.run.retries > 0 {
+        list.push(format!("retries of failed calls, at most {} for each task", file.run.retries));
+    }
+    for (column, spec) in resolved.columns.iter().zip(&file.columns) {
+        let name = &column.name;
+        match &column.fill {
+            Fill::Llm(chat) => {
+                if let Some(retries) =
+                    chat.structure.as_ref().map(|structure| structure.retries).filter(|most| *most > 0)
+                {
+                    list.push(format!(
+                        "calls after answers of `{name}` that do not fit, at most {retries} for each task"
+                    ));
+                }
+                if chat.retry_max_tokens.is_some() {
+                    list.push(format!("second calls after truncated answers of `{name}`"));
+                }
+                if spec.kind.models().len() > 1 {
+                    list.push(format!("calls of `{name}` to its second model and later ones"));
+                }
+                if !chat.tools.is_empty() {
+                    let turns = chat.tools.max_turns() - 1;
+                    list.push(format!("calls of `{name}` after those of tools, at most {turns} for each conversation"));
+                }
+                if chat.has_media() {
+                    list.push(format!("tokens of images and audio in `{name}`"));
+                }
+            }
+            Fill::Image(image) if image.answer_tokens.is_none() => {
+                list.push(format!("the images that `{name}` makes, since it has no `answer_tokens`"));
+            }
+            Fill::Image(_) => {
+                list.push(format!("the images that `{name}` makes, other than by their `answer_tokens`"));
+            }
+            _ => {}
+        }
+    }
+    list
+}
+
 fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEstimate]) -> Vec<String> {
     let sample = SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start);
     let mut notes = vec![format!(
         "Tokens are estimated from the templates as rendered for the first {sample} rows, at four characters a token; beyond ASCII every \
-         byte counts as one. Answers \
-         count as `answer_tokens`, else `max_tokens`, else 256. Retries are not counted."
+         byte counts as one. Answers count as `answer_tokens`, else `max_tokens`, else 256."
     )];
     let accepts = resolved.columns.iter().find(|column| column.accept_if.is_some());
     if let Some(column) = accepts {
@@ -172,27 +218,6 @@ fn notes(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnEs
         ));
     }
     let has_media = |column: &GeneratedColumn| matches!(&column.fill, Fill::Llm(chat) if chat.has_media());
-    for column in &resolved.columns {
-        if let Fill::Llm(chat) = &column.fill
-            && !chat.tools.is_empty()
-        {
-            notes.push(format!("The calls after those of tools in `{}` are not counted.", column.name));
-        }
-        match &column.fill {
-            Fill::Image(image) if image.answer_tokens.is_none() => notes.push(format!(
-                "The tokens and the cost of the images that `{}` makes are not counted, since it has no `answer_tokens`.",
-                column.name
-            )),
-            Fill::Image(_) => notes.push(format!(
-                "The cost of the images that `{}` makes is only as exact as its `answer_tokens`.",
-                column.name
-            )),
-            _ => {}
-        }
-        if has_media(column) {
-            notes.push(format!("The tokens and the cost of images and audio in `{}` are not counted.", column.name));
-        }
-    }
     for (column, estimate) in resolved.columns.iter().zip(estimates).filter(|(_, estimate)| estimate.unrendered > 0) {
         let why = match &estimate.failure {
             Some(failure) => format!("such as {}. The run would drop them", failure.error),
@@ -238,6 +263,9 @@ impl fmt::Display for DryRun {
         }
         for note in &self.notes {
             writeln!(f, "  {note}")?;
+        }
+        for left_out in &self.not_included {
+            writeln!(f, "  not included: {left_out}")?;
         }
         writeln!(f)?;
         write!(f, "{}", self.capacity)

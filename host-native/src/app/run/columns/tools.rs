@@ -68,6 +68,12 @@ impl ToolSet {
         self.tools.is_empty()
     }
 
+    /// Returns the most answers of the model to one conversation, at least 2.
+    #[must_use]
+    pub fn max_turns(&self) -> u32 {
+        self.max_turns
+    }
+
     /// Returns the likely number of tokens of the tools in a request.
     #[must_use]
     pub fn tokens(&self) -> u32 {
