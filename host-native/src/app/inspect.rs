@@ -128,10 +128,15 @@ impl RowView {
 
 fn describe(call: &CallLine) -> String {
     let calls = if call.calls == 1 { "1 call".to_string() } else { format!("{} calls", call.calls) };
-    format!("{calls} of {}, {} input and {} output tokens", call.model, call.input_tokens, call.output_tokens)
+    match (call.is_part, call.input_tokens, call.output_tokens) {
+        (true, ..) => format!("{calls} of {}, together with other rows", call.model),
+        // Commands have no tokens.
+        (false, 0, 0) => format!("{calls} of {}", call.model),
+        (false, input, output) => format!("{calls} of {}, {input} input and {output} output tokens", call.model),
+    }
 }
 
-/// Returns the role, media, text and calls of each message, the answer with its calls, and the error of a call.
+/// Returns the input, the role, media, text and calls of each message, the answer with its calls, and the error of a call.
 fn parts(call: &CallLine) -> impl Iterator<Item = (&'static str, &str)> {
     let role = |role| match role {
         Role::System => "system",
@@ -146,7 +151,8 @@ fn parts(call: &CallLine) -> impl Iterator<Item = (&'static str, &str)> {
         media.chain(text.map(|text| (author, text))).chain(called(&message.tool_calls))
     });
     let answer = call.answer.iter().map(|text| ("answer", text.as_str())).chain(called(&call.tool_calls));
-    messages.chain(answer).chain(call.error.iter().map(|text| ("error", text.as_str())))
+    let input = call.input.iter().map(|text| ("input", text.as_str()));
+    input.chain(messages).chain(answer).chain(call.error.iter().map(|text| ("error", text.as_str())))
 }
 
 /// Returns the calls of tools in an answer, each with its label.

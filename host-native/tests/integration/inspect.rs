@@ -78,3 +78,47 @@ fn what_cannot_be_inspected_is_an_error() {
     scratch.run(&["inspect", "out", "--row", "9"]).assert(2, &["out has no row 9; the job has the rows 0 to 4"]);
     scratch.run(&["inspect", "out", "--html", "no/such/place.html"]).assert(5, &["cannot write to no/such/place.html"]);
 }
+
+#[test]
+fn calls_of_embeddings_images_and_commands_are_shown_in_the_terminal_and_on_the_page() {
+    let scratch = Scratch::new(3);
+    let columns = [
+        ("together", "kind = \"embedding\"\nmodel = \"embedder\"\ndimensions = 4\ninput = \"for all: {{ note }}\""),
+        (
+            "alone",
+            "kind = \"embedding\"\nmodel = \"embedder\"\ndimensions = 4\ninput = \"alone: {{ note }}\"\nbatch_size = 1",
+        ),
+        ("cover", "kind = \"image\"\nmodel = \"painter\"\nprompt = \"A woodcut: {{ note }}\""),
+        ("verdict", "kind = \"judge\"\nmodel = \"echo\"\ninput = \"Row {{ row }}\""),
+        ("lint", "kind = \"validation\"\nmodel = \"linter\"\ninput = \"{{ note }}\""),
+    ];
+    let columns = columns.map(|(name, keys)| format!("[[columns]]\nname = \"{name}\"\n{keys}\n")).concat();
+    let models = "[[models]]\nname = \"embedder\"\nprovider = \"mock\"\ndomain = \"embedding\"\nmax_parallel = 2\nmock = {}\n\
+                  [[models]]\nname = \"painter\"\nprovider = \"mock\"\ndomain = \"image\"\nmax_parallel = 2\nmock = {}\n\
+                  [[models]]\nname = \"echo\"\ncommand = [\"cat\"]\nmax_parallel = 2\n\
+                  [[models]]\nname = \"linter\"\nmax_parallel = 2\n\
+                  command = [\"sh\", \"-c\", \"if grep -q 'entry 1'; then echo too dull; exit 1; fi\"]\n";
+    let text = format!("[seed]\npath = \"data.csv\"\n[output]\ncalls = true\n{models}{columns}");
+    scratch.run_pipeline(&text).assert(0, &["rows out         3"]);
+    let shown = scratch.run(&["inspect", "out", "--row", "1"]).all();
+    for part in [
+        "  together: 1 call of mock/embedder/embedding, together with other rows\n    input: for all: entry 1 of",
+        "    answer: a vector of 4 numbers\n",
+        "  alone: 1 call of mock/embedder/embedding, ",
+        " input and 0 output tokens\n    input: alone: entry 1 of",
+        "  cover: 1 call of mock/painter/image, ",
+        "    input: A woodcut: entry 1 of the breakwater log\n    answer: an image of ",
+        "  verdict: 1 call of command/echo\n    input: {\"column\":\"verdict\",\"input\":\"Row 1\",\"row\":1}\n",
+        "    answer: {\"column\":\"verdict\",\"input\":\"Row 1\",\"row\":1}\n",
+        "  lint: 1 call of command/linter",
+        "    input: entry 1 of the breakwater log\n    answer: invalid: too dull\n",
+    ] {
+        assert!(shown.contains(part), "{part:?} is missing:\n{shown}");
+    }
+    assert!(scratch.run(&["inspect", "out", "--row", "2"]).all().contains("    answer: valid\n"));
+    scratch.run(&["inspect", "out", "--html", "rows.html"]).assert(0, &["3 rows in rows.html"]);
+    let page = std::fs::read_to_string(scratch.path("rows.html")).unwrap();
+    for part in ["together with other rows", "A woodcut: entry 2", "invalid: too dull", "a vector of "] {
+        assert!(page.contains(part), "{part:?} is missing:\n{page}");
+    }
+}

@@ -183,7 +183,8 @@ fn a_dry_run_lists_what_its_estimate_leaves_out_where_the_pipeline_uses_it() {
     let retries = "retries of failed calls, at most 3 for each task";
     assert_eq!(left_out(""), [retries]);
     assert_eq!(left_out("retries = 0\n"), Vec::<String>::new());
-    let columns = llm("small", "x", "output = \"json\"\nschema_retries = 1") + &llm("long", "x", "retry_max_tokens = 900");
+    let columns =
+        llm("small", "x", "output = \"json\"\nschema_retries = 1") + &llm("long", "x", "retry_max_tokens = 900");
     assert_eq!(
         left_out(&columns),
         [

@@ -1,4 +1,4 @@
-//! `NNNNNN.calls.jsonl`: what the columns of a row group have asked chat models, if the job keeps it.
+//! `NNNNNN.calls.jsonl`: what the columns of a row group have asked their models, if the job keeps it.
 
 use std::collections::BTreeMap;
 
@@ -57,9 +57,16 @@ pub struct CallLine {
     pub column: String,
     /// The model that was called last, as `provider/model`.
     pub model: String,
-    /// The messages of the last call.
+    /// The messages of the last call of a chat model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<CallMessage>,
-    /// The text of the last answer.
+    /// The text that the last call of another model sent: of an embedding, an image, a judge or a validation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+    /// Whether the calls were for several rows, so that their tokens are unknown for one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_part: bool,
+    /// The text of the last answer, or what it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     /// The tools that the last answer calls, each with its arguments. They were not called.

@@ -50,10 +50,15 @@ impl EmbeddingFill {
         let client = client(calls, context.column)?;
         let input = context.render(&self.input)?;
         match calls.batch {
-            Some(member) => match member.submit(BatchInput::Text(input)).await? {
-                BatchReply::Vector(vector) => Ok(vector),
-                BatchReply::Chat(_) => Err(FillError::no_client(context.column)),
-            },
+            Some(member) => {
+                let vector = match member.submit(BatchInput::Text(input.clone())).await {
+                    Ok(BatchReply::Vector(vector)) => Ok(vector),
+                    Ok(BatchReply::Chat(_)) => Err(FillError::no_client(context.column)),
+                    Err(error) => Err(error),
+                };
+                calls.keep_part(&input, &vector.as_ref().map(shown).map_err(Clone::clone));
+                vector
+            }
             None => self.embed(client, context.column, calls, &input).await,
         }
     }
@@ -110,7 +115,7 @@ impl EmbeddingFill {
         calls: ModelCalls<'_>,
         input: &str,
     ) -> Result<Value, FillError> {
-        calls.call(column, Self::estimate(input), || client.embed(input, self.dimensions)).await
+        calls.call_with(column, Self::estimate(input), input, shown, || client.embed(input, self.dimensions)).await
     }
 
     /// Makes a call with the texts in `inputs` at the places in `part`.
@@ -133,6 +138,11 @@ fn client<'a>(calls: ModelCalls<'a>, column: &str) -> Result<&'a EmbeddingClient
         Some(Client::Embedding(client)) => Ok(client),
         _ => Err(FillError::no_client(column)),
     }
+}
+
+/// Returns what is shown of a vector.
+fn shown(vector: &Value) -> String {
+    format!("a vector of {} numbers", vector.as_array().map_or(0, Vec::len))
 }
 
 /// Returns the halves of a part, the first one last, so that it is the next one.

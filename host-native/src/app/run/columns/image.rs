@@ -8,7 +8,7 @@ use tidegate_core::pipeline::{FatalError, TaskOutcome};
 
 use super::{CalledModel, FillContext, FillError, ModelCalls, render_extra};
 use crate::app::provider::Client;
-use crate::app::provider::image::ImageRequest;
+use crate::app::provider::image::{GeneratedImage, ImageRequest};
 use crate::app::template::TemplateId;
 use crate::app::tokens;
 
@@ -53,7 +53,9 @@ impl ImageFill {
         };
         let request = self.request(context)?;
         let generate = || client.generate(request.clone());
-        let image = calls.call(context.column, self.estimate(&request), generate).await?;
+        let shown = |image: &GeneratedImage| format!("an image of {} bytes, .{}", image.bytes.len(), image.extension);
+        let estimate = self.estimate(&request);
+        let image = calls.call_with(context.column, estimate, &request.prompt, shown, generate).await?;
         let (output, column, row) = (Arc::clone(output), context.column.to_string(), context.row);
         let written = tokio::task::spawn_blocking(move || output.write_image(&column, row, &image)).await;
         let written = written.map_err(|error| FillError::Fatal(FatalError(error.to_string())))?;

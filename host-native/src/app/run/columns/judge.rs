@@ -56,13 +56,15 @@ impl JudgeFill {
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
         let request = self.request(context)?;
+        let (asked, free) = (request.to_string(), Usage::default());
+        let shown = |text: &String| text.trim_end().to_string();
         let text = match calls.client() {
             Some(Client::Command(command)) => {
-                let line = format!("{request}\n");
-                calls.call(context.column, Usage::default(), || command.run(line.as_bytes())).await?
+                let line = format!("{asked}\n");
+                calls.call_with(context.column, free, &asked, shown, || command.run(line.as_bytes())).await?
             }
             Some(Client::Http(client)) => {
-                calls.call(context.column, Usage::default(), || client.post(&request, parse_body)).await?
+                calls.call_with(context.column, free, &asked, shown, || client.post(&request, parse_body)).await?
             }
             _ => return Err(FillError::no_client(context.column)),
         };

@@ -19,6 +19,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
@@ -261,25 +262,53 @@ impl<'a> ModelCalls<'a> {
     /// Keeps a call of the model at the place `at`.
     fn keep(&self, at: usize, messages: &[Message], answer: &Result<CallOutput<ChatAnswer>, CallError>) {
         let Some(mut line) = self.kept.map(Mutex::lock) else { return };
-        let model = self.caller.and_then(|caller| caller.models.get(at));
-        line.model = model.map_or_else(String::new, |model| model.provider.label.clone());
         line.messages = messages.iter().map(CallMessage::from).collect();
+        let turn = answer.as_ref().ok().and_then(|answer| answer.value.turn.as_ref());
+        line.tool_calls = shown_calls(turn);
+        self.count(&mut line, at, answer, |answer| answer.text.clone());
+    }
+
+    /// Counts a call of the model at the place `at`, and keeps what it has answered.
+    fn count<T>(
+        &self,
+        line: &mut CallLine,
+        at: usize,
+        answer: &Result<CallOutput<T>, CallError>,
+        shown: impl FnOnce(&T) -> String,
+    ) {
+        line.model = self.models().nth(at).map_or_else(String::new, |model| model.provider.label.clone());
         line.calls += 1;
         let usage = match answer {
             Ok(answer) => {
-                (line.answer, line.error) = (Some(answer.value.text.clone()), None);
-                line.tool_calls = shown_calls(answer.value.turn.as_ref());
+                (line.answer, line.error) = (Some(shown(&answer.value)), None);
                 answer.usage
             }
             Err(error) => {
                 (line.answer, line.error) = (None, Some(error.to_string()));
-                line.tool_calls = Vec::new();
                 error.charged_usage().1
             }
         };
         let Usage { input_tokens, output_tokens, .. } = usage.unwrap_or_default();
         line.input_tokens += u64::from(input_tokens);
         line.output_tokens += u64::from(output_tokens);
+    }
+
+    /// Keeps the part of this task, `input`, in a call for several rows, whose tokens are not those of one row.
+    fn keep_part(&self, input: &str, answer: &Result<String, FillError>) {
+        let (answer, error) = match answer {
+            Ok(answer) => (Some(answer.clone()), None),
+            Err(error @ FillError::Outcome(TaskOutcome::Failed(_) | TaskOutcome::Retryable { .. }, _)) => {
+                (None, Some(error.to_string()))
+            }
+            // No call was made.
+            Err(_) => return,
+        };
+        let Some(mut line) = self.kept.map(Mutex::lock) else { return };
+        line.model = self.model().map_or_else(String::new, |model| model.provider.label.clone());
+        line.is_part = true;
+        line.input = Some(input.to_string());
+        line.calls += 1;
+        (line.answer, line.error) = (answer, error);
     }
 
     fn models(&self) -> impl Iterator<Item = &'a CalledModel> + use<'a> {
@@ -329,6 +358,27 @@ impl<'a> ModelCalls<'a> {
     {
         let answer = self.call_usable(column, 0, estimate, |_| attempt()).await;
         answer.map(|(_, value)| value).map_err(|(_, error)| error)
+    }
+
+    /// Makes one call like [`call`](Self::call) with the text `input`, and keeps it. `shown` returns the text of an answer.
+    pub(super) async fn call_with<T, F>(
+        &self,
+        column: &str,
+        estimate: Usage,
+        input: &str,
+        shown: impl Fn(&T) -> String,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, FillError>
+    where
+        F: Future<Output = Result<CallOutput<T>, CallError>>,
+    {
+        let keep = |answer: &Result<CallOutput<T>, CallError>| {
+            if let Some(mut line) = self.kept.map(Mutex::lock) {
+                line.input = Some(input.to_string());
+                self.count(&mut line, 0, answer, &shown);
+            }
+        };
+        self.call(column, estimate, || attempt().inspect(&keep)).await
     }
 
     /// Makes one call, after waiting for a slot: of the first model that can be used among those from the place

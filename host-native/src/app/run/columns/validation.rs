@@ -90,7 +90,11 @@ impl ValidationFill {
             value => value.to_string(),
         };
         let check = || command.check(text.as_bytes(), invalid_exit_codes);
-        let written = calls.call(context.column, Usage::default(), check).await?;
+        let shown = |written: &Option<String>| match written {
+            Some(written) => format!("invalid: {}", errors_in(written).join("\n")),
+            None => "valid".to_string(),
+        };
+        let written = calls.call_with(context.column, Usage::default(), &text, shown, check).await?;
         Ok(verdict(&written.map_or_else(Vec::new, |written| errors_in(&written))))
     }
 }
