@@ -14,7 +14,8 @@ use crate::app::provider::cost::LedgerStop;
 use crate::app::report::summary::{Acceptance, ColumnSummary, DropSummary, ProviderSummary, ShareSummary, Summary};
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
-use crate::app::run::workload::{DroppedRows, PipelineWorkload, WrittenCounts};
+use crate::app::run::workload::PipelineWorkload;
+use crate::app::run::written::{DroppedRows, WrittenCounts};
 use crate::share::{Share, ShareStatus};
 
 /// How a run ended.

@@ -25,6 +25,7 @@ pub mod request;
 pub mod resolve;
 mod together;
 pub mod workload;
+pub mod written;
 
 use std::io::{self, Write as _};
 use std::iter;

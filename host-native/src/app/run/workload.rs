@@ -1,7 +1,7 @@
 //! Does the work of the tasks of a run: reads rows from the dataset, fills cells, and writes finished row
 //! groups. The scheduler decides when each of these happens.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,15 +17,14 @@ use tidegate_core::pipeline::{
     Task, TaskOutcome,
 };
 
-use crate::app::output::{
-    CallLine, DroppedCounts, DroppedLine, EarlierOutput, KeptRows, OutputDirectory, REJECTED, WriteOutcome,
-};
+use crate::app::output::{CallLine, DroppedLine, KeptRows, OutputDirectory, WriteOutcome};
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
 use crate::app::run::columns::batch::{Batches, Lead, Member};
 use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, FillError, Filled, ModelCalls};
 use crate::app::run::resolve::output::{OutputColumn, OutputSource};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
 use crate::app::run::together::DatasetMember;
+use crate::app::run::written::WrittenCounts;
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
 /// The work of a run, shared by all workers.
@@ -54,81 +53,6 @@ struct Shared {
     written: Mutex<WrittenCounts>,
     /// Warnings for the screen, oldest first.
     warnings: Mutex<Vec<String>>,
-}
-
-/// What this run has written so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WrittenCounts {
-    /// Complete rows.
-    pub rows: u64,
-    /// Dropped rows by column and reason.
-    pub dropped: BTreeMap<(String, String), DroppedRows>,
-    /// Rejected rows by column.
-    pub rejected: BTreeMap<String, u64>,
-    /// Row groups without missing rows.
-    pub row_groups: u64,
-}
-
-/// The rows that were dropped for one reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DroppedRows {
-    /// Their number.
-    pub rows: u64,
-    /// The number and error of the first row with a known error.
-    pub example: Option<(u64, String)>,
-}
-
-impl WrittenCounts {
-    /// Reduces the counts to what is left in the output of this run, after rows were removed from it.
-    fn limit_to(&mut self, left: &KeptRows, earlier: EarlierOutput, earlier_dropped: &DroppedCounts) {
-        let now = |column: &str, reason: &str| {
-            let key = (column.to_string(), reason.to_string());
-            let count = |counts: &DroppedCounts| counts.get(&key).copied().unwrap_or_default();
-            count(&left.dropped).saturating_sub(count(earlier_dropped))
-        };
-        self.rows = left.counts.rows_out.saturating_sub(earlier.rows_out);
-        self.row_groups = left.counts.row_groups.saturating_sub(earlier.row_groups);
-        self.rejected.iter_mut().for_each(|(column, rows)| *rows = now(column, REJECTED));
-        self.dropped.iter_mut().for_each(|((column, reason), dropped)| dropped.rows = now(column, reason));
-        self.dropped.retain(|_, dropped| dropped.rows > 0);
-    }
-
-    /// Returns the number of rows and row groups, and of the dropped and rejected rows by column and reason.
-    pub(super) fn counts(&self) -> (EarlierOutput, DroppedCounts) {
-        let rejected = self.rejected.iter().map(|(column, rows)| ((column.clone(), REJECTED.to_string()), *rows));
-        let dropped = self.dropped.iter().map(|(key, dropped)| (key.clone(), dropped.rows));
-        let counts = EarlierOutput {
-            rows_out: self.rows,
-            rows_dropped: self.rows_dropped(),
-            rows_rejected: self.rejected.values().sum(),
-            row_groups: self.row_groups,
-        };
-        (counts, dropped.chain(rejected).collect())
-    }
-
-    /// Returns the number of rows that were dropped for any reason.
-    #[must_use]
-    pub fn rows_dropped(&self) -> u64 {
-        self.dropped.values().map(|dropped| dropped.rows).sum()
-    }
-
-    fn add(&mut self, group: &FinishedRowGroup, dropped_lines: &[DroppedLine]) {
-        self.rows += group.live.len() as u64;
-        self.row_groups += u64::from(group.unmade.is_empty());
-        for line in dropped_lines.iter().filter(|line| line.is_rejected()) {
-            self.rows -= 1;
-            *self.rejected.entry(line.column.clone().unwrap_or_default()).or_default() += 1;
-        }
-        for line in dropped_lines.iter().filter(|line| !line.is_unmade() && !line.is_rejected()) {
-            let entry = self.dropped.entry(line.key()).or_default();
-            entry.rows += 1;
-            if let Some(detail) = &line.detail
-                && entry.example.as_ref().is_none_or(|(first, _)| line.row < *first)
-            {
-                entry.example = Some((line.row, detail.clone()));
-            }
-        }
-    }
 }
 
 /// The column index of the root column among failures.
