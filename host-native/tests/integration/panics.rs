@@ -14,7 +14,7 @@ use tidegate_core::pipeline::{
 };
 use tidegate_core::request::{Domain, Request, RequestAdmission, RequestConfig, ResourceId};
 use tidegate_native::app::config::pipeline::{PipelineFile, SourceText};
-use tidegate_native::app::data::row_file::RowFormat;
+use tidegate_native::app::data::row_file::{ParquetCompression, RowFormat};
 use tidegate_native::app::data::{Dataset, DatasetFormat};
 use tidegate_native::app::error::Exit;
 use tidegate_native::app::output::{
@@ -139,7 +139,7 @@ async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_prog
         totals: JobTotals::default(),
         state: RunState::Running,
     };
-    let layout = resolved.layout(RowFormat::Jsonl);
+    let layout = resolved.layout(RowFormat::Jsonl, ParquetCompression::default());
     let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None };
     let claim = DirectoryLock::acquire(&scratch.path().join("out"), ExistingOutput::Refuse).unwrap();
     let output = OutputDirectory::prepare(claim, &spec).unwrap();

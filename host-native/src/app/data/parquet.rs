@@ -302,8 +302,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::app::data::row_file::Layout;
     use crate::app::data::row_file::RowFormat;
+    use crate::app::data::row_file::{Layout, ParquetCompression};
 
     const SCHEMA: &str = "message m {
         REQUIRED INT32 day (DATE);
@@ -357,7 +357,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("r.parquet");
         let columns = vec![("n".to_string(), ColumnType::Integer)];
-        let layout = Layout { format: RowFormat::Parquet, columns };
+        let layout = Layout { format: RowFormat::Parquet, compression: ParquetCompression::default(), columns };
         let mut file = File::create(&path).unwrap();
         layout
             .write((0..100).map(|row| crate::app::data::row_file::FileRow::New(json!({ "n": row }))), &mut file)

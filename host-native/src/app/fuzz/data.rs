@@ -27,7 +27,7 @@ fn check_dataset(bytes: &[u8], format: DatasetFormat) {
 fn a_csv_dataset_is_refused_or_every_row_is_read() {
     let corpus: [&[u8]; 4] = [
         include_bytes!("../../../example/harbour_log.csv"),
-        b"\xff\xfea\0;\0b\0\n\01\0;\0\xe9\0\n\0",
+        b"\xff\xfea\0;\0b\0\n\x001\0;\0\xe9\0\n\0",
         b"a,b\n1,2\n\"x\ny\",\"\"\"\"\n",
         b"\xef\xbb\xbfa;b\r\n1;2\r\n",
     ];
@@ -71,7 +71,7 @@ fn a_parquet_dataset_is_refused_or_every_row_is_read() {
     use serde_json::json;
 
     use crate::app::data::column_type::ColumnType;
-    use crate::app::data::row_file::{FileRow, Layout, RowFormat};
+    use crate::app::data::row_file::{FileRow, Layout, ParquetCompression, RowFormat};
 
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("fuzz.parquet");
@@ -79,7 +79,9 @@ fn a_parquet_dataset_is_refused_or_every_row_is_read() {
     let columns = columns.map(|(name, kind)| (name.to_string(), kind)).to_vec();
     let rows = (0..40).map(|row| FileRow::New(json!({"row": row, "note": "é".repeat(row), "vector": [0.5, row]})));
     let mut corpus = Vec::new();
-    Layout { format: RowFormat::Parquet, columns }.write(rows, &mut corpus).expect("it can be written");
+    Layout { format: RowFormat::Parquet, compression: ParquetCompression::default(), columns }
+        .write(rows, &mut corpus)
+        .expect("it can be written");
     fuzz(&[&corpus], &["PAR1", "\0", "\x7f", "\u{7ff}"], |bytes| {
         std::fs::write(&path, bytes).expect("it can be written");
         match Dataset::load(&path, DatasetFormat::Parquet, None) {

@@ -230,7 +230,11 @@ impl OutputDirectory {
         let (mut rows, mut read_error) = (0, None);
         let mut unique = plan.unique.map(UniqueRows::new);
         let written = write_temporary(&target, |file| {
-            let layout = Layout { format: plan.file.format, columns: self.layout.columns[1..].to_vec() };
+            let layout = Layout {
+                format: plan.file.format,
+                compression: self.layout.compression,
+                columns: self.layout.columns[1..].to_vec(),
+            };
             let mut writer = layout.writer(file)?;
             let result = self.each_row_group(plan, |stored, is_end_of_group| {
                 for (number, values) in stored {

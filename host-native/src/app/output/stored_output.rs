@@ -12,7 +12,7 @@ use super::error::{OutputError, io_error, unreadable};
 use super::files::{MANIFEST, ROWS, RowFile, calls_name, dropped_name, read_lines, rows_name, visit_names};
 use super::manifest::{MANIFEST_SCHEMA, Manifest};
 use crate::app::data::column_type::ColumnType;
-use crate::app::data::row_file::Layout;
+use crate::app::data::row_file::{Layout, ParquetCompression};
 
 /// The output of a run.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl StoredOutput {
         let types = manifest.types.iter().copied().chain(std::iter::repeat(ColumnType::default()));
         let others = manifest.columns.iter().cloned().zip(types);
         let columns = [(manifest.row_key.clone(), ColumnType::Integer)].into_iter().chain(others).collect();
-        let layout = Layout { format: manifest.format, columns };
+        let layout = Layout { format: manifest.format, compression: ParquetCompression::default(), columns };
         Ok(Self { rows: root.join(ROWS), layout, manifest })
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::files::IMAGES;
 use super::*;
 use crate::app::data::column_type::ColumnType;
-use crate::app::data::row_file::RowFormat;
+use crate::app::data::row_file::{ParquetCompression, RowFormat};
 use crate::app::provider::cost::Money;
 
 fn manifest() -> Manifest {
@@ -38,7 +38,7 @@ pub(super) fn four_groups() -> Manifest {
 
 pub(super) fn spec(manifest: Manifest) -> OutputSpec {
     let columns = vec![("row".to_string(), ColumnType::Integer), ("a".to_string(), ColumnType::Text)];
-    let layout = Layout { format: manifest.format, columns };
+    let layout = Layout { format: manifest.format, compression: ParquetCompression::default(), columns };
     OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None }
 }
 

@@ -406,7 +406,7 @@ fn output_spec(
     });
     OutputSpec {
         manifest,
-        layout: resolved.layout(file.output.format),
+        layout: resolved.layout(file.output.format, file.output.compression),
         keeps_parts: resolved.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
         wanted: file.rows.wanted,

@@ -28,6 +28,8 @@ use crate::app::config::value::{
     Texts, WithSpan,
 };
 use crate::app::data::DatasetFormat;
+#[cfg(feature = "parquet")]
+use crate::app::data::row_file::ParquetCompression;
 use crate::app::data::row_file::RowFormat;
 use crate::app::provider::chat::{ChatApi, Role};
 
@@ -552,6 +554,9 @@ pub(super) struct RawOutput {
     /// The format of row files. Default: jsonl
     #[serde(default)]
     pub(super) format: RowFormat,
+    /// The compression of Parquet files, also of those that `--export` writes. Default: snappy
+    #[cfg(feature = "parquet")]
+    pub(super) compression: Option<ParquetCompression>,
     /// Whether the prompts, answers, models and tokens of the calls for each row are kept, for `tidegate inspect`.
     /// Default: false
     pub(super) calls: Option<bool>,

@@ -24,7 +24,7 @@ use crate::app::config::transport::read_authorities;
 use crate::app::config::value::{Checked, DurationOrNever, JsonTable, ShareOrNever, Table, Text, WithSpan};
 use crate::app::data::DatasetFormat;
 use crate::app::data::decoding::encoding_of_label;
-use crate::app::data::row_file::RowFormat;
+use crate::app::data::row_file::{ParquetCompression, RowFormat};
 use crate::app::provider::address::is_plain_and_far;
 
 /// Where the rows of a run come from.
@@ -144,6 +144,8 @@ pub struct OutputSettings {
     pub row_key: String,
     /// The format of row files \[JSONL\].
     pub format: RowFormat,
+    /// The compression of Parquet files \[Snappy\].
+    pub compression: ParquetCompression,
     /// Whether the calls for each row are kept \[no\].
     pub calls: bool,
     /// The columns after the row number; `None` for those of the dataset and all that are
@@ -408,7 +410,11 @@ pub(super) fn run_settings(raw: RawRun, columns: &[ColumnSpec], models: &[ModelS
 }
 
 pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<OutputSettings, FileError> {
-    let RawOutput { row_key, format, calls, columns, record, unique } = raw;
+    #[cfg(feature = "parquet")]
+    let compression = raw.compression.unwrap_or_default();
+    #[cfg(not(feature = "parquet"))]
+    let compression = ParquetCompression::default();
+    let RawOutput { row_key, format, calls, columns, record, unique, .. } = raw;
     let row_key = row_key.map_or_else(|| "row".to_string(), |Checked(key)| key);
     let columns = columns.map(|columns| check_output_columns(file, columns, &row_key)).transpose()?;
     let record = record.map(|record| record.map(|JsonTable(table)| table));
@@ -416,7 +422,7 @@ pub(super) fn check_output(file: &Document<'_>, raw: RawOutput) -> Result<Output
         return Err(file.wrong(record.span(), "at least one key"));
     }
     let unique = unique.map(|Table(unique)| check_unique(file, unique)).transpose()?;
-    Ok(OutputSettings { row_key, format, calls: calls.unwrap_or(false), columns, record, unique })
+    Ok(OutputSettings { row_key, format, compression, calls: calls.unwrap_or(false), columns, record, unique })
 }
 
 fn check_unique(file: &Document<'_>, raw: RawUnique) -> Result<UniqueSpec, FileError> {

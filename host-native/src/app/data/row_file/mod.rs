@@ -69,11 +69,30 @@ impl RowFormat {
     }
 }
 
+/// How the pages of Parquet files are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ParquetCompression {
+    /// Snappy.
+    #[default]
+    Snappy,
+    /// Zstandard.
+    Zstd,
+    /// LZ4, in the form that all readers understand.
+    Lz4,
+    /// gzip.
+    Gzip,
+    /// No compression.
+    None,
+}
+
 /// The format and the columns of the files of finished rows.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// The format.
     pub format: RowFormat,
+    /// The compression of Parquet files that are written.
+    pub compression: ParquetCompression,
     /// The names and types of the columns, in order. The first column holds the row number.
     pub columns: Vec<(String, ColumnType)>,
 }
@@ -122,7 +141,7 @@ impl Layout {
                 FormatWriter::Csv(Box::new(writer))
             }
             #[cfg(feature = "parquet")]
-            RowFormat::Parquet => FormatWriter::Parquet(Box::new(parquet::Writer::new(&self.columns, file)?)),
+            RowFormat::Parquet => FormatWriter::Parquet(Box::new(parquet::Writer::new(self, file)?)),
         };
         Ok(RowWriter { columns: &self.columns, form })
     }
@@ -290,7 +309,7 @@ mod tests {
     #[test]
     fn csv_has_a_header_and_json_text_for_values_that_are_not_strings() {
         let columns = ["row", "note", "tags"].map(|name| (name.to_string(), ColumnType::Json)).to_vec();
-        let layout = Layout { format: RowFormat::Csv, columns };
+        let layout = Layout { format: RowFormat::Csv, compression: ParquetCompression::default(), columns };
         let rows =
             [json!({"row": 0, "note": "a \"b\",\nc", "tags": ["x", 1]}), json!({"row": 1, "note": null, "tags": true})];
         let mut file = Vec::new();
@@ -320,7 +339,10 @@ mod tests {
             RowFormat::Parquet,
         ];
         for format in formats {
-            let (name, layout) = (format.extension(), Layout { format, columns: columns.to_vec() });
+            let (name, layout) = (
+                format.extension(),
+                Layout { format, compression: ParquetCompression::default(), columns: columns.to_vec() },
+            );
             let scratch = tempfile::tempdir().unwrap();
             let path = scratch.path().join(name);
             layout.write(rows().map(FileRow::New), &mut File::create(&path).unwrap()).unwrap();
@@ -337,7 +359,8 @@ mod tests {
     fn a_corrupted_file_is_an_error_with_its_line() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("rows.jsonl");
-        let layout = Layout { format: RowFormat::Jsonl, columns: vec![("row".to_string(), ColumnType::Integer)] };
+        let columns = vec![("row".to_string(), ColumnType::Integer)];
+        let layout = Layout { format: RowFormat::Jsonl, compression: ParquetCompression::default(), columns };
         for (text, expected) in
             [("{\"row\":1}\n{\"row\"", "line 2: "), ("{\"id\":1}\n", "line 1 has no row number `row`")]
         {

@@ -1,10 +1,10 @@
-//! Files of rows in Parquet, compressed with Snappy. Those of a run have one Parquet row group each.
+//! Files of rows in Parquet. Those of a run have one Parquet row group each.
 
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, GzipLevel, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::{ParquetError, Result};
@@ -13,7 +13,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::{Map, Value};
 
-use super::StoredRow;
+use super::{Layout, ParquetCompression, StoredRow};
 use crate::app::data::Row;
 use crate::app::data::column_type::ColumnType;
 
@@ -39,12 +39,19 @@ pub(super) struct Writer<W: Write + Send> {
 }
 
 impl<W: Write + Send> Writer<W> {
-    pub(super) fn new(columns: &[(String, ColumnType)], file: W) -> io::Result<Self> {
+    pub(super) fn new(layout: &Layout, file: W) -> io::Result<Self> {
+        let compression = match layout.compression {
+            ParquetCompression::Snappy => Compression::SNAPPY,
+            ParquetCompression::Zstd => Compression::ZSTD(ZstdLevel::default()),
+            ParquetCompression::Lz4 => Compression::LZ4_RAW,
+            ParquetCompression::Gzip => Compression::GZIP(GzipLevel::default()),
+            ParquetCompression::None => Compression::UNCOMPRESSED,
+        };
         let start = || {
-            let fields = columns.iter().map(|(name, column_type)| field(name, *column_type));
+            let fields = layout.columns.iter().map(|(name, column_type)| field(name, *column_type));
             let schema = Type::group_type_builder("rows").with_fields(fields.collect::<Result<Vec<_>>>()?).build()?;
             let properties = WriterProperties::builder()
-                .set_compression(Compression::SNAPPY)
+                .set_compression(compression)
                 .set_created_by(concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_string())
                 .build();
             SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
@@ -220,8 +227,9 @@ fn lists(values: &[(&Value, bool)]) -> (Vec<f64>, Vec<i16>, Vec<i16>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::data::row_file::{FileRow, Layout, RowFormat};
+    use crate::app::data::row_file::{FileRow, RowFormat};
     use crate::app::data::{Dataset, DatasetFormat};
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
     use serde_json::json;
 
     fn write(
@@ -229,7 +237,38 @@ mod tests {
         rows: impl IntoIterator<Item = FileRow<Value>>,
         file: &mut (impl Write + Send),
     ) -> io::Result<()> {
-        Layout { format: RowFormat::Parquet, columns: columns.to_vec() }.write(rows, file)
+        write_compressed(ParquetCompression::default(), columns, rows, file)
+    }
+
+    fn write_compressed(
+        compression: ParquetCompression,
+        columns: &[(String, ColumnType)],
+        rows: impl IntoIterator<Item = FileRow<Value>>,
+        file: &mut (impl Write + Send),
+    ) -> io::Result<()> {
+        Layout { format: RowFormat::Parquet, compression, columns: columns.to_vec() }.write(rows, file)
+    }
+
+    #[test]
+    fn a_file_has_the_compression_that_is_given_and_is_read_back() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("r.parquet");
+        let columns = [("note".to_string(), ColumnType::Text)];
+        for (compression, name) in [
+            (ParquetCompression::Snappy, "SNAPPY"),
+            (ParquetCompression::Zstd, "ZSTD"),
+            (ParquetCompression::Lz4, "LZ4_RAW"),
+            (ParquetCompression::Gzip, "GZIP"),
+            (ParquetCompression::None, "UNCOMPRESSED"),
+        ] {
+            let rows = (0..50).map(|row| FileRow::New(json!({"note": format!("entry {row} of the log")})));
+            write_compressed(compression, &columns, rows, &mut std::fs::File::create(&path).unwrap()).unwrap();
+            let reader = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
+            let written = reader.metadata().row_group(0).column(0).compression();
+            assert!(format!("{written:?}").starts_with(name), "{written:?}");
+            let dataset = Dataset::load(&path, DatasetFormat::Parquet, None).unwrap();
+            assert_eq!(dataset.read(49..50).unwrap()[0][0], "entry 49 of the log", "{name}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use toml::Spanned;
 use crate::app::config::pipeline::{FileError, PipelineFile, SourceText, UniqueSpec};
 use crate::app::data::Dataset;
 use crate::app::data::column_type::ColumnType;
-use crate::app::data::row_file::{Layout, RowFormat};
+use crate::app::data::row_file::{Layout, ParquetCompression, RowFormat};
 use crate::app::run::columns::Fill;
 use crate::app::run::request::Partition;
 use crate::app::template::shape::Shape;
@@ -285,10 +285,10 @@ impl ResolvedPipeline {
 
     /// Returns the columns of the output in order, with their types.
     #[must_use]
-    pub fn layout(&self, format: RowFormat) -> Layout {
+    pub fn layout(&self, format: RowFormat, compression: ParquetCompression) -> Layout {
         let others = self.output.iter().map(|column| (column.name.clone(), column.column_type));
         let columns = [(self.row_key.clone(), ColumnType::Integer)].into_iter().chain(others);
-        Layout { format, columns: columns.collect() }
+        Layout { format, compression, columns: columns.collect() }
     }
 
     /// Returns the shape of the variable `name` in templates of the column at `at`; `None` if there is no

@@ -179,7 +179,7 @@ fn row_groups_that_are_done_are_skipped_in_the_dataset() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("r.parquet");
     let columns = vec![("note".to_string(), ColumnType::Integer)];
-    let layout = Layout { format: RowFormat::Parquet, columns };
+    let layout = Layout { format: RowFormat::Parquet, compression: ParquetCompression::default(), columns };
     let mut file = std::fs::File::create(&path).unwrap();
     layout
         .write(
