@@ -35,6 +35,8 @@ mod error;
 mod events;
 mod form;
 mod forward;
+#[cfg(test)]
+mod fuzz;
 mod head_scanner;
 mod headers;
 mod json;
