@@ -117,7 +117,9 @@ mod tests {
         for first in (0..=text.len()).filter(|at| text.is_char_boundary(*at)) {
             for second in (first..=text.len()).filter(|at| text.is_char_boundary(*at)) {
                 let mut tokens = MostTokens::default();
-                [&text[..first], &text[first..second], &text[second..]].iter().for_each(|piece| tokens.push(piece));
+                for piece in [&text[..first], &text[first..second], &text[second..]] {
+                    tokens.push(piece);
+                }
                 assert_eq!(tokens.total(), most(text), "{first} {second}");
                 assert!(tokens.last.len() <= MAX_WORD_BYTES + 2);
             }

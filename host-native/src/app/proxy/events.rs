@@ -85,7 +85,9 @@ mod tests {
             }
             EventPart::OfLong(bytes) => all.extend_from_slice(bytes),
         };
-        pieces.iter().for_each(|piece| splitter.push(piece, &mut each));
+        for piece in pieces {
+            splitter.push(piece, &mut each);
+        }
         splitter.finish(each);
         assert!(splitter.is_empty());
         (whole, all)

@@ -203,14 +203,12 @@ fn usage_edit(body: &Bytes, stream: &RawValue, options: Option<&RawValue>) -> Op
         return Some((at, "{\"include_usage\":true}"));
     }
     let options: Fields<'_> = serde_json::from_str(raw.get()).ok()?;
-    match options.get("include_usage") {
-        Some(asked) => ["false", "null"].contains(&asked.get()).then(|| (range_in(body, asked), "true")),
-        None => {
-            let start = at.start + 1;
-            let key = if options.is_empty() { "\"include_usage\":true" } else { "\"include_usage\":true," };
-            Some((start..start, key))
-        }
+    if let Some(asked) = options.get("include_usage") {
+        return ["false", "null"].contains(&asked.get()).then(|| (range_in(body, asked), "true"));
     }
+    let start = at.start + 1;
+    let key = if options.is_empty() { "\"include_usage\":true" } else { "\"include_usage\":true," };
+    Some((start..start, key))
 }
 
 /// Returns a text with these changes, which do not overlap.
@@ -348,6 +346,7 @@ mod tests {
     async fn the_estimate_uses_the_largest_bound_that_a_provider_may_apply() {
         for (bounds, most) in [
             (r#""max_tokens":100,"max_output_tokens":1"#, 100),
+            (r#""max_tokens":1,"max_output_tokens":100"#, 100),
             (r#""max_completion_tokens":1e3"#, 1_000),
             (r#""max_tokens":99.5"#, 100),
             (r#""max_tokens":"50""#, 50),

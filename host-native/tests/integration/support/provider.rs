@@ -165,11 +165,9 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
         "stream" => stream(seen, guard, number, false),
         // Streams `number` words at once, with usage if it is asked for.
         "asked" => whole_stream(number, request["stream_options"]["include_usage"] == true),
-        // The same, never with usage.
-        "unmetered" => whole_stream(number, false),
-        // Rejects the options of streams.
+        // The same without usage; the second rejects the options of streams.
         "optionless" if request.get("stream_options").is_some() => StatusCode::BAD_REQUEST.into_response(),
-        "optionless" => whole_stream(number, false),
+        "unmetered" | "optionless" => whole_stream(number, false),
         "breaks" => stream(seen, guard, number, true),
         _ => echo(&uri, &headers, &request),
     }
@@ -247,7 +245,7 @@ fn whole_stream(words: u32, has_usage: bool) -> Response {
     let mut events = vec![json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }).to_string()];
     events.extend(has_usage.then(|| json!({ "choices": [], "usage": usage }).to_string()));
     events.push("[DONE]".to_string());
-    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let body = format!("data: {}\n\n", events.join("\n\ndata: "));
     ([("content-type", "text/event-stream"), ("content-length", &body.len().to_string())], body.clone()).into_response()
 }
 
