@@ -131,9 +131,10 @@ impl Form {
     }
 }
 
-/// Returns whether a character of a name needs no quoting.
+/// Returns whether a character of a name has no meaning in a header. Some parsers find a second name, or that of a
+/// file, also within quotes.
 fn is_plain(c: char) -> bool {
-    !c.is_control() && c != '"' && c != '\\'
+    !c.is_control() && !['"', '\\', ';', '='].contains(&c)
 }
 
 #[cfg(test)]
@@ -179,6 +180,7 @@ mod tests {
             (format!("{}--b--", field("name=\"model\"", "")), "is empty"),
             (format!("{}--b--", field("name=\"model\"", "whisper ")), "surrounded by spaces"),
             (format!("{}--b--", field("filename=\"x\"", "a")), "has no valid name"),
+            (format!("{}--b--", field("name=\"x; name=model\"", "dear")), "has no valid name"),
             (format!("{model}{}--b--", field("name=\"models\"", "dear")), "`models` lists more models"),
             (format!("{model}{}--b--", field("name=\"Fallbacks[]\"", "dear")), "`fallbacks` lists more models"),
             (
