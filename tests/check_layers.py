@@ -49,7 +49,7 @@ def check(crate: str, split: list[str]) -> int:
     where: dict[tuple[str, str], str] = {}
     for file in sorted(root.rglob("*.rs")):
         path = list(file.relative_to(root).with_suffix("").parts)
-        if any(part.startswith("test") for part in path) or path[0] in ("lib", "main"):
+        if any(part.startswith(("test", "fuzz")) for part in path) or path[0] in ("lib", "main"):
             continue
         own = layer(path if path[-1] != "mod" else path[:-1], split)
         for used in uses(file.read_text()):

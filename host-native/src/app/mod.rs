@@ -27,7 +27,7 @@ pub mod data;
 pub mod error;
 pub mod example;
 #[cfg(test)]
-mod fuzz;
+pub(crate) mod fuzz;
 pub mod inspect;
 mod interrupt;
 pub mod mock;

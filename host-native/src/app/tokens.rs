@@ -48,6 +48,34 @@ pub(super) fn most(text: &str) -> usize {
     tokens
 }
 
+/// Counts [`most`] of a text that arrives in pieces, with bounded memory.
+#[derive(Debug, Default)]
+pub(super) struct MostTokens {
+    counted: usize,
+    /// The letters and digits at the end of the text, with the space before them: they may become a longer word.
+    last: String,
+}
+
+impl MostTokens {
+    pub(super) fn push(&mut self, piece: &str) {
+        self.last.push_str(piece);
+        let run = self.last.bytes().rev().take_while(u8::is_ascii_alphanumeric).count();
+        let before = self.last[..self.last.len() - run].trim_end_matches(' ');
+        let space = usize::from(before.len() + run < self.last.len());
+        let done = self.last.len() - run - space;
+        self.counted += most(&self.last[..done]);
+        self.last.drain(..done);
+        // Each further byte of what is too long for a word is one token.
+        let enough = 1 + MAX_WORD_BYTES + 1;
+        self.counted += self.last.len().saturating_sub(enough);
+        self.last.truncate(enough);
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.counted + most(&self.last)
+    }
+}
+
 /// Returns the tokens of a run of letters and digits if it is a word.
 fn word_tokens(run: &[u8]) -> Option<usize> {
     let (first, others) = run.split_first()?;
@@ -80,6 +108,21 @@ mod tests {
             ("end \n", 1 + 1 + 1),
         ] {
             assert_eq!(most(text), tokens, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_in_pieces_counts_as_much_as_the_whole() {
+        let text = "The  tide, at 06:30 and qwertyuiopasdfghjklzxcvbnm 港 aGVsbG8gd29ybGQsIHRoaXMgaXMgYmFzZTY0 end ";
+        for first in (0..=text.len()).filter(|at| text.is_char_boundary(*at)) {
+            for second in (first..=text.len()).filter(|at| text.is_char_boundary(*at)) {
+                let mut tokens = MostTokens::default();
+                for piece in [&text[..first], &text[first..second], &text[second..]] {
+                    tokens.push(piece);
+                }
+                assert_eq!(tokens.total(), most(text), "{first} {second}");
+                assert!(tokens.last.len() <= MAX_WORD_BYTES + 2);
+            }
         }
     }
 

@@ -34,6 +34,8 @@
 //! If the store is unreachable for less than five seconds, nothing changes. After that, [`OnLoss`] decides.
 
 mod driver;
+#[cfg(all(test, feature = "cli"))]
+mod fuzz;
 mod redis_store;
 #[cfg(feature = "cli")]
 mod row_groups;

@@ -345,7 +345,7 @@ fn json(value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Failed(error.to_string()))
 }
 
-fn term_text(term: Term) -> String {
+pub(super) fn term_text(term: Term) -> String {
     format!("{} {}", term.epoch, term.nonce)
 }
 
@@ -378,11 +378,30 @@ impl RedisStore {
     }
 
     fn read_term(&self, text: &str) -> Result<Term, StoreError> {
-        let number = |text: &str| text.parse().ok().filter(|number| *number < 1_u64 << 53);
-        let numbers = text.split_once(' ').and_then(|(epoch, nonce)| Some((number(epoch)?, number(nonce)?)));
-        let (epoch, nonce) = numbers.ok_or_else(|| Self::damaged(&self.state, "term"))?;
-        Ok(Term { epoch, nonce })
+        read_term(text).ok_or_else(|| Self::damaged(&self.state, "term"))
     }
+}
+
+/// Reads the reports that were written after the position `since`.
+pub(super) fn read_reports(mut fields: HashMap<String, String>, since: u64) -> Reports {
+    // A position that cannot be read is 0, as in the script: the next report sets it.
+    let next = fields.remove(POSITION).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let since = if since > next { 0 } else { since };
+    // A report that cannot be read, for example of a later version of tidegate, is left out: the others
+    // must not stop. Its member gets no share.
+    let read = |text: &String| {
+        let (position, rest) = text.split_once(' ')?;
+        let (_, report) = rest.split_once(' ')?;
+        (position.parse::<u64>().ok()? > since).then(|| serde_json::from_str(report).ok())?
+    };
+    Reports { reports: fields.values().filter_map(read).collect(), next }
+}
+
+/// Reads a term. Returns `None` for a damaged one: a number of 2^53 or more is, too.
+pub(super) fn read_term(text: &str) -> Option<Term> {
+    let number = |text: &str| text.parse().ok().filter(|number| *number < 1_u64 << 53);
+    let (epoch, nonce) = text.split_once(' ')?;
+    Some(Term { epoch: number(epoch)?, nonce: number(nonce)? })
 }
 
 impl Store for RedisStore {
@@ -395,18 +414,7 @@ impl Store for RedisStore {
     async fn reports_since(&self, since: u64) -> Result<Reports, StoreError> {
         let mut step = cmd("HGETALL");
         step.arg(&self.reports);
-        let mut fields: HashMap<String, String> = self.connection.run(&step).await?;
-        // A position that cannot be read is 0, as in the script: the next report sets it.
-        let next = fields.remove(POSITION).and_then(|text| text.parse().ok()).unwrap_or(0);
-        let since = if since > next { 0 } else { since };
-        // A report that cannot be read, for example of a later version of tidegate, is left out: the others
-        // must not stop. Its member gets no share.
-        let read = |text: &String| {
-            let (position, rest) = text.split_once(' ')?;
-            let (_, report) = rest.split_once(' ')?;
-            (position.parse::<u64>().ok()? > since).then(|| serde_json::from_str(report).ok())?
-        };
-        Ok(Reports { reports: fields.values().filter_map(read).collect(), next })
+        Ok(read_reports(self.connection.run(&step).await?, since))
     }
 
     async fn decide(&self, decide: Decide, read: u64) -> Result<Decided, StoreError> {

@@ -1,7 +1,7 @@
 //! Tests of how calls through the proxy are charged to budgets.
 
 use reqwest::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::provider::provider;
 use crate::support::world::World;
@@ -34,6 +34,57 @@ async fn a_stream_dropped_by_its_client_is_charged_for_the_forwarded_part() {
     left.sort_unstable();
     assert_eq!(left[0], 9, "{budgets}");
     assert!((900..999).contains(&left[1]), "{budgets}");
+}
+
+/// Reads the stream of a model to its end, and returns it with the tokens that it was charged.
+async fn charged_stream(world: &World, model: &str, options: Value) -> (String, i64) {
+    let available = async || {
+        world.until_counts((0, 0)).await;
+        let why = world.page("/why").await;
+        let resources = why["resources"].as_array().unwrap().clone();
+        let resource = resources.into_iter().find(|one| one["model"] == model);
+        resource.map_or(10_000, |one| one["budgets"][0]["available"].as_i64().unwrap())
+    };
+    let before = available().await;
+    let body = json!({ "model": model, "messages": [], "stream": true, "stream_options": options });
+    let answer = world.http.post(world.url("/v1/chat/completions")).json(&body).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let text = answer.text().await.unwrap();
+    assert!(text.contains("tide") && text.ends_with("data: [DONE]\n\n"), "{text}");
+    (text, before - available().await)
+}
+
+const PER_DAY: &str = "budgets = { tokens_per_day = 10_000 }";
+
+#[tokio::test]
+async fn the_proxy_asks_for_the_usage_of_a_stream_and_only_a_client_that_asked_sees_it() {
+    let world = World::new(PER_DAY, "").await;
+    for options in [Value::Null, json!({}), json!({ "include_usage": false })] {
+        let (text, charged) = charged_stream(&world, "asked-2", options.clone()).await;
+        assert_eq!((text.contains("usage"), charged), (false, 100), "{options}: {text}");
+    }
+    let (text, charged) = charged_stream(&world, "asked-2", json!({ "include_usage": true })).await;
+    assert_eq!((text.contains("\"total_tokens\":100"), charged), (true, 100), "{text}");
+}
+
+#[tokio::test]
+async fn a_stream_without_usage_is_charged_for_its_text_and_not_for_its_events() {
+    let world = World::new(PER_DAY, "").await;
+    let (_, charged) = charged_stream(&world, "unmetered-500", Value::Null).await;
+    // Two tokens for each word, a few for the last space and the request.
+    assert!((1_000..1_100).contains(&charged), "{charged}");
+}
+
+#[tokio::test]
+async fn a_provider_is_not_asked_for_the_usage_of_streams_if_the_file_says_so() {
+    let world = World::new(&format!("{PER_DAY}\nstream_usage = false"), "").await;
+    let body = json!({ "model": "optionless-500", "messages": [], "stream": true });
+    let answer = world.http.post(world.url("/v1/chat/completions")).json(&body).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    drop(answer.bytes().await);
+    let other = World::new(PER_DAY, "").await;
+    let answer = other.http.post(other.url("/v1/chat/completions")).json(&body).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "it is asked by default");
 }
 
 #[tokio::test]

@@ -4,8 +4,10 @@
 //! or copied, the end is cut off. So inputs get past the first check of a parser far more often than random bytes do.
 //! Each target states laws besides "does not panic".
 //!
-//! `cargo test` runs each target for a second. `tests/run fuzz` runs each for a minute, and
-//! `BOLERO_RANDOM_TEST_TIME_MS=3600000 cargo test -p tidegate-native --all-features --lib app::fuzz` for an hour. A
+//! The targets of the proxy and of shared limits are beside their parsers, in modules that are called `fuzz`, too.
+//!
+//! `cargo test` runs each target for a second. `tests/run fuzz` runs all for eight minutes, and
+//! `BOLERO_RANDOM_TEST_TIME_MS=3600000 cargo test -p tidegate-native --all-features --lib fuzz::` each for an hour. A
 //! failure prints the shrunken changes and `BOLERO_RANDOM_SEED`, which repeats it.
 
 mod data;
@@ -15,6 +17,7 @@ mod responses;
 use std::panic::RefUnwindSafe;
 
 use bolero::TypeGenerator;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Changes of one input.
 const MAX_EDITS: usize = 12;
@@ -57,7 +60,7 @@ impl Edit {
 }
 
 /// Gives `check` the documents of `corpus`, first unchanged and then with changes from the tokens of their format.
-fn fuzz(corpus: &[&[u8]], tokens: &[&str], check: impl Fn(&[u8]) + RefUnwindSafe) {
+pub(crate) fn fuzz(corpus: &[&[u8]], tokens: &[&str], check: impl Fn(&[u8]) + RefUnwindSafe) {
     for document in corpus {
         check(document);
     }
@@ -71,8 +74,21 @@ fn fuzz(corpus: &[&[u8]], tokens: &[&str], check: impl Fn(&[u8]) + RefUnwindSafe
     });
 }
 
+/// Returns the headers in these lines. Lines that are no header are left out.
+pub(crate) fn header_map(lines: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in lines.split(|byte| *byte == b'\n') {
+        let (name, value) = line.split_at(line.iter().position(|byte| *byte == b':').unwrap_or(line.len()));
+        let value = HeaderValue::from_bytes(value.strip_prefix(b":").unwrap_or_default().trim_ascii());
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), value) {
+            headers.append(name, value);
+        }
+    }
+    headers
+}
+
 /// As [`fuzz`], for parsers of text. Documents that are no UTF-8 are repaired.
-fn fuzz_text(corpus: &[&str], tokens: &[&str], check: impl Fn(&str) + RefUnwindSafe) {
+pub(crate) fn fuzz_text(corpus: &[&str], tokens: &[&str], check: impl Fn(&str) + RefUnwindSafe) {
     let corpus: Vec<&[u8]> = corpus.iter().map(|document| document.as_bytes()).collect();
     fuzz(&corpus, tokens, |bytes| check(&String::from_utf8_lossy(bytes)));
 }

@@ -3,11 +3,16 @@
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 
-use super::fuzz;
+use super::{fuzz, header_map};
 use crate::app::provider;
+use crate::app::provider::CallOutput;
+use crate::app::provider::answer::CallError;
 use crate::app::provider::batch::{BatchResults, ResultReader};
+use crate::app::provider::chat::Conversation;
+use crate::app::provider::completion::ChatAnswer;
+use crate::app::provider::image::Source;
 use crate::http::{read_error_body, read_head};
 
 const JSON: &[&str] = &[
@@ -74,14 +79,7 @@ fn the_head_of_a_response_is_read_whatever_its_headers_say() {
         "+00:00",
     ];
     fuzz(&corpus, &tokens, |bytes| {
-        let mut headers = HeaderMap::new();
-        for line in bytes.split(|byte| *byte == b'\n') {
-            let (name, value) = line.split_at(line.iter().position(|byte| *byte == b':').unwrap_or(line.len()));
-            let value = HeaderValue::from_bytes(value.strip_prefix(b":").unwrap_or_default().trim_ascii());
-            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), value) {
-                headers.append(name, value);
-            }
-        }
+        let headers = header_map(bytes);
         for status in [200, 429, 503] {
             let _ = read_head(StatusCode::from_u16(status).expect("a status"), &headers, SystemTime::UNIX_EPOCH);
         }
@@ -128,5 +126,101 @@ fn an_answer_is_read_or_refused() {
         drop(provider::embedding::read_embedding(bytes, None));
         drop(provider::embedding::read_embedding(bytes, Some(3)));
         drop(provider::embedding::read_embeddings(bytes, 2, Some(3)));
+    });
+}
+
+/// An answer has a text or calls of tools, unless it was cut off. An error says something.
+fn check_answer(read: Result<CallOutput<ChatAnswer>, CallError>, has_tools: bool, bytes: &[u8]) {
+    match read {
+        Ok(CallOutput { value: answer, .. }) => {
+            let is_empty = answer.text.is_empty() && answer.turn.is_none();
+            assert!(!is_empty || answer.is_truncated, "{:?}", String::from_utf8_lossy(bytes));
+            assert!(has_tools || answer.turn.is_none(), "no tools were offered");
+            assert!(answer.reasoning.is_none_or(|reasoning| !reasoning.trim().is_empty()));
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+const PARTS: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    ":",
+    ",",
+    "null",
+    "-1",
+    "1e400",
+    "18446744073709551616",
+    "\\ud800",
+    "\"type\":",
+    "\"text\"",
+    "\"thinking\"",
+    "\"tool_use\"",
+    "\"message\"",
+    "\"function_call\"",
+    "\"reasoning\"",
+    "\"refusal\":\"no\"",
+    "\"stop_reason\":",
+    "\"status\":",
+    "\"incomplete\"",
+    "\"failed\"",
+    "\"usage\":",
+    "\"output_tokens\":",
+    "<think>",
+    "</think>",
+    "\"b64_json\":",
+    "\"url\":",
+    "data:image/png;base64,",
+    "=",
+    "\u{e9}",
+];
+
+#[test]
+fn an_answer_of_the_messages_api_has_a_text_or_calls_or_is_refused() {
+    let corpus: [&[u8]; 3] = [
+        br#"{"content":[{"type":"thinking","thinking":"Hm."},{"type":"text","text":"A title"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":4}}"#,
+        br#"{"content":[{"type":"tool_use","id":"t","name":"f","input":{"a":1}}],"stop_reason":"tool_use"}"#,
+        br#"{"content":[],"stop_reason":"max_tokens"}"#,
+    ];
+    let conversation = Conversation::default();
+    let format =
+        serde_json::json!({ "type": "json_schema", "json_schema": { "name": "g", "schema": { "type": "integer" } } });
+    let with_format = Conversation { response_format: Some(format), ..Conversation::default() };
+    fuzz(&corpus, PARTS, |bytes| {
+        for conversation in [&conversation, &with_format] {
+            check_answer(provider::messages::read(bytes, conversation), false, bytes);
+        }
+    });
+}
+
+#[test]
+fn an_answer_of_the_responses_api_has_a_text_or_calls_or_is_refused() {
+    let corpus: [&[u8]; 3] = [
+        br#"{"status":"completed","output":[{"type":"reasoning","summary":[{"text":"Hm."}]},{"type":"message","content":[{"type":"output_text","text":"A title"}]}],"usage":{"input_tokens":3,"output_tokens":4}}"#,
+        br#"{"status":"completed","output":[{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]}"#,
+        br#"{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}"#,
+    ];
+    fuzz(&corpus, PARTS, |bytes| {
+        for has_tools in [false, true] {
+            check_answer(provider::responses::read(bytes, has_tools), has_tools, bytes);
+        }
+    });
+}
+
+#[test]
+fn an_image_of_an_answer_has_a_content_or_an_address_or_is_refused() {
+    let corpus: [&[u8]; 3] = [
+        br#"{"data":[{"b64_json":"iVBORw0KGgo="}],"usage":{"input_tokens":3,"output_tokens":4}}"#,
+        br#"{"data":[{"url":"https://cdn.test/a.png"}]}"#,
+        br#"{"data":[{"url":"data:image/png;base64,iVBORw0KGgo="}]}"#,
+    ];
+    fuzz(&corpus, PARTS, |bytes| match provider::image::read(bytes) {
+        // Base64 is longer than what it encodes.
+        Ok(CallOutput { value: Source::Content(image), .. }) => assert!(image.len() < bytes.len()),
+        Ok(CallOutput { value: Source::Address(url), .. }) => assert!(!url.scheme().is_empty()),
+        Err(error) => assert!(!error.to_string().is_empty()),
     });
 }

@@ -162,7 +162,7 @@ fn check_address(url: &Url, base_url: &Url) -> Result<(), &'static str> {
 
 /// Where an image is.
 #[derive(Debug, PartialEq)]
-enum Source {
+pub(crate) enum Source {
     Content(Vec<u8>),
     Address(Url),
 }
@@ -180,7 +180,8 @@ struct Image {
     url: Option<String>,
 }
 
-fn read(body: &[u8]) -> Result<CallOutput<Source>, CallError> {
+/// Reads where the first image of an answer is.
+pub(crate) fn read(body: &[u8]) -> Result<CallOutput<Source>, CallError> {
     let images: Images = serde_json::from_slice(body).map_err(|error| unreadable(WHAT, &error, body))?;
     let usage = images.usage.known();
     let source = source(images.data.into_iter().next());

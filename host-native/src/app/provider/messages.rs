@@ -168,7 +168,7 @@ struct MessageBody {
 }
 
 /// Reads the answer to a request with this conversation.
-pub(super) fn read(body: &[u8], conversation: &Conversation) -> Result<CallOutput<ChatAnswer>, CallError> {
+pub(crate) fn read(body: &[u8], conversation: &Conversation) -> Result<CallOutput<ChatAnswer>, CallError> {
     let what = "a message";
     let message: MessageBody = serde_json::from_slice(body).map_err(|error| unreadable(what, &error, body))?;
     let usage = message.usage.known();

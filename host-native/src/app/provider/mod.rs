@@ -15,12 +15,12 @@ pub mod http;
 pub mod image;
 pub mod key;
 pub mod media;
-mod messages;
+pub(crate) mod messages;
 pub mod probe;
 mod rate_feedback;
 mod reasoning;
 pub(crate) mod redact;
-mod responses;
+pub(crate) mod responses;
 pub mod tool_calls;
 
 use serde::Deserialize;

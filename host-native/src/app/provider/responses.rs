@@ -74,7 +74,7 @@ struct ResponseBody {
 }
 
 /// Reads an answer. Calls of tools are read if the request has tools.
-pub(super) fn read(body: &[u8], has_tools: bool) -> Result<CallOutput<ChatAnswer>, CallError> {
+pub(crate) fn read(body: &[u8], has_tools: bool) -> Result<CallOutput<ChatAnswer>, CallError> {
     let what = "a response";
     let response: ResponseBody = serde_json::from_slice(body).map_err(|error| unreadable(what, &error, body))?;
     let usage = response.usage.known();

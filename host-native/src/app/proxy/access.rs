@@ -124,9 +124,10 @@ fn target(uri: &Uri, headers: &HeaderMap) -> Result<Authority, ProxyError> {
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(ProxyError::BadHost) };
     let host = Authority::try_from(host.as_bytes()).map_err(|_| ProxyError::BadHost)?;
     let has_user = host.as_str().contains('@');
-    // The parser of `Authority` accepts anything after the colon.
+    // The parser of `Authority` accepts anything after the colon, and after an address in brackets.
     let port = host.as_str().strip_prefix(host.host()).unwrap_or_default();
-    let is_port = port.is_empty() || host.port_u16().is_some();
+    let is_number = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_number);
     let is_other = uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host.as_str()));
     if has_user || !is_port || is_other { Err(ProxyError::BadHost) } else { Ok(host) }
 }
@@ -176,7 +177,13 @@ mod tests {
         let local = "127.0.0.1:1";
         let check = |headers: &[_]| check(AccessConfig::default(), headers, local);
         assert_eq!(check(&[]), Err(ProxyError::BadHost));
-        for host in ["evil.example@localhost", "localhost:99999", "localhost:", "127.0.0.1:1.evil.example"] {
+        for host in [
+            "evil.example@localhost",
+            "localhost:99999",
+            "localhost:",
+            "127.0.0.1:1.evil.example",
+            "[::1]evil.example:80",
+        ] {
             assert_eq!(check(&[("host", host)]), Err(ProxyError::BadHost), "{host}");
         }
         let headers: HeaderMap = HeaderMap::from_iter([(HOST, HeaderValue::from_static("localhost"))]);

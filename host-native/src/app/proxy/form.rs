@@ -74,6 +74,9 @@ impl Form {
             let data = field.bytes().await.map_err(|error| refuse(error.to_string()))?;
             fields.push(Field { name, file_name, content_type, data });
         }
+        if fields.is_empty() {
+            return Err(refuse("it has no fields".to_string()));
+        }
         let form = Self { fields };
         match form.model() {
             Some(name) if !is_model_name(name) => {
@@ -94,6 +97,12 @@ impl Form {
         let field = self.fields.iter().find(|field| field.name == MODEL)?;
         let text = std::str::from_utf8(&field.data).unwrap_or_default();
         Some(if text.len() <= MAX_MODEL_BYTES { text } else { "" })
+    }
+
+    /// Returns all that is sent besides the model.
+    #[cfg(test)]
+    pub(super) fn without_model(self) -> Self {
+        Self { fields: self.fields.into_iter().filter(|field| field.name != MODEL).collect() }
     }
 
     /// Encodes the form, with `model` in place of its own model if one is given. Returns the content type and
@@ -122,9 +131,10 @@ impl Form {
     }
 }
 
-/// Returns whether a character of a name needs no quoting.
+/// Returns whether a character of a name has no meaning in a header. Some parsers find a second name, or that of a
+/// file, also within quotes.
 fn is_plain(c: char) -> bool {
-    !c.is_control() && c != '"' && c != '\\'
+    !c.is_control() && !['"', '\\', ';', '='].contains(&c)
 }
 
 #[cfg(test)]
@@ -170,6 +180,7 @@ mod tests {
             (format!("{}--b--", field("name=\"model\"", "")), "is empty"),
             (format!("{}--b--", field("name=\"model\"", "whisper ")), "surrounded by spaces"),
             (format!("{}--b--", field("filename=\"x\"", "a")), "has no valid name"),
+            (format!("{}--b--", field("name=\"x; name=model\"", "dear")), "has no valid name"),
             (format!("{model}{}--b--", field("name=\"models\"", "dear")), "`models` lists more models"),
             (format!("{model}{}--b--", field("name=\"Fallbacks[]\"", "dear")), "`fallbacks` lists more models"),
             (
@@ -180,6 +191,7 @@ mod tests {
             ),
             ("--b\nContent-Disposition: form-data; name=\"model\"\n\nno end".to_string(), "incomplete"),
             ("no form".to_string(), "incomplete"),
+            (format!("--b--{model}--b--"), "it has no fields"),
         ] {
             let error = read(&body).await.expect_err(&body);
             assert!(error.contains(why), "{why:?} is not in {error:?}");

@@ -81,6 +81,11 @@ pub(super) fn keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     values.filter_map(|value| value.rsplit(|byte| *byte == b' ').next())
 }
 
+/// Returns whether a body is a stream of server-sent events.
+pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
 /// The credentials of a request to a provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Credentials<'a> {

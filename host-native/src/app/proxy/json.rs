@@ -5,7 +5,7 @@
 //! All of these are rejected. Limits and budgets are chosen by what is parsed here, so a provider must not
 //! find another model or another bound in the same bytes.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -83,8 +83,15 @@ impl ValueWalker<'_> {
     }
 }
 
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+/// A key of an object.
+#[derive(PartialEq, Eq, Hash, Deserialize)]
+pub(super) struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Borrow<str> for Key<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for ValueWalker<'_> {
     type Value = ();

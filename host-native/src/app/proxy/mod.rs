@@ -17,6 +17,7 @@
 //! | `redact` | removes keys from provider responses |
 //! | `upstream`, `tenant` | providers with their limits; tenants with their groups |
 //! | `recorder`, `usage`, `rate`, `counters` | outcome, token usage, rate and number of calls |
+//! | `events`, `stream_usage` | server-sent events; asks for the usage of streams |
 //! | `admin`, `metrics`, `models` | responses of the proxy itself |
 //! | `error` | error responses |
 //!
@@ -31,8 +32,11 @@ mod connection_limit;
 mod counters;
 mod endpoint;
 mod error;
+mod events;
 mod form;
 mod forward;
+#[cfg(test)]
+mod fuzz;
 mod head_scanner;
 mod headers;
 mod json;
@@ -43,6 +47,7 @@ mod program;
 mod rate;
 mod recorder;
 mod server;
+mod stream_usage;
 mod tenant;
 mod upstream;
 mod usage;
@@ -77,6 +82,7 @@ use metrics::Metrics;
 use models::ModelListCache;
 use rate::RateEstimator;
 use recorder::AttemptRecorder;
+use stream_usage::WithoutUsage;
 use tenant::Tenants;
 use upstream::Upstream;
 
@@ -84,7 +90,7 @@ pub use program::proxy;
 pub use server::{Drained, Proxy};
 
 /// The body of a response to a client: a full body of the proxy itself, or the stream of a provider.
-type ReplyBody = Either<Full<Bytes>, PermitBody<RedactedBody<reqwest::Body>, AttemptRecorder>>;
+type ReplyBody = Either<Full<Bytes>, WithoutUsage<PermitBody<RedactedBody<reqwest::Body>, AttemptRecorder>>>;
 
 /// An error that prevents the proxy from starting.
 #[derive(Debug, thiserror::Error)]

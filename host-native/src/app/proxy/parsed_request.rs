@@ -1,6 +1,7 @@
 //! Parses the parts of a request body that admission needs, and encodes the body for the provider.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use tidegate_core::request::Domain;
 use super::endpoint::BodyKind;
 use super::error::ProxyError;
 use super::form::Form;
-use super::json;
+use super::json::{self, Key};
 
 /// The media type of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,36 +81,25 @@ pub(super) struct ParsedRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Body {
     Empty,
-    /// A JSON body with the byte range of the model, including its quotes.
-    Json(Bytes, Option<Range<usize>>),
+    Json(JsonBody),
     Form(Form),
 }
 
-#[derive(Deserialize)]
-struct RequestFields<'a> {
-    #[serde(borrow)]
-    model: Option<&'a RawValue>,
-    #[serde(borrow)]
-    models: Option<&'a RawValue>,
-    #[serde(borrow)]
-    fallbacks: Option<&'a RawValue>,
-    #[serde(borrow)]
-    context_window_fallbacks: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content_policy_fallbacks: Option<&'a RawValue>,
-    #[serde(borrow)]
-    max_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    max_completion_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    max_output_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    n: Option<&'a RawValue>,
-    #[serde(borrow)]
-    best_of: Option<&'a RawValue>,
-    #[serde(borrow)]
-    prompt: Option<&'a RawValue>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct JsonBody {
+    text: Bytes,
+    /// The byte range of the model, including its quotes.
+    model: Option<Range<usize>>,
+    /// The change that asks for the usage of the stream. `None` for a request that asks for none or for the
+    /// usage, too.
+    usage: Option<Edit>,
 }
+
+/// A change of a JSON text: a byte range, and what stands there instead.
+type Edit = (Range<usize>, &'static str);
+
+/// The keys of an object and their values as they were sent.
+type Fields<'a> = HashMap<Key<'a>, &'a RawValue>;
 
 impl ParsedRequest {
     /// Parses a body of the given type. Rejects ambiguous bodies: the provider might read another model, and
@@ -133,23 +123,19 @@ impl ParsedRequest {
     fn read_json(body: Bytes) -> Result<Self, ProxyError> {
         let refuse = |why: String| ProxyError::BadJson { why };
         let text_tokens = json::check(&body).map_err(refuse)?;
-        let fields: RequestFields<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
-        let lists = [fields.models, fields.fallbacks, fields.context_window_fallbacks, fields.content_policy_fallbacks];
-        for (name, list) in MODEL_LISTS.into_iter().zip(lists) {
-            if list.is_some() {
-                return Err(ProxyError::SeveralModels { name });
-            }
+        let fields: Fields<'_> = serde_json::from_slice(&body).map_err(|error| refuse(error.to_string()))?;
+        let field = |name: &str| fields.get(name).copied().filter(|value| value.get() != "null");
+        if let Some(name) = MODEL_LISTS.into_iter().find(|name| field(name).is_some()) {
+            return Err(ProxyError::SeveralModels { name });
         }
-        let bound = |name, value| number(name, value).map_err(refuse);
-        let most = bound("max_tokens", fields.max_tokens)?
-            .max(bound("max_completion_tokens", fields.max_completion_tokens)?)
-            .max(bound("max_output_tokens", fields.max_output_tokens)?)
-            .unwrap_or(0);
-        let answers = bound("n", fields.n)?.max(bound("best_of", fields.best_of)?).unwrap_or(1).max(1);
-        let answers = answers.saturating_mul(fields.prompt.map_or(1, prompts));
+        let bound = |name| number(name, field(name)).map_err(refuse);
+        let most =
+            bound("max_tokens")?.max(bound("max_completion_tokens")?).max(bound("max_output_tokens")?).unwrap_or(0);
+        let answers = bound("n")?.max(bound("best_of")?).unwrap_or(1).max(1);
+        let answers = answers.saturating_mul(field("prompt").map_or(1, prompts));
         let estimate = Usage::tokens(saturated(text_tokens), most.saturating_mul(answers));
         let (mut model, mut model_at) = (None, None);
-        if let Some(raw) = fields.model {
+        if let Some(raw) = field("model") {
             let Ok(Name(name)) = serde_json::from_str(raw.get()) else {
                 return Err(refuse("`model` is not a string".to_string()));
             };
@@ -158,28 +144,36 @@ impl ParsedRequest {
                     "`model` is empty, surrounded by spaces, or contains control characters".to_string(),
                 ));
             }
-            let start = raw.get().as_ptr() as usize - body.as_ptr() as usize;
-            (model, model_at) = (Some(name.into_owned()), Some(start..start + raw.get().len()));
+            (model, model_at) = (Some(name.into_owned()), Some(range_in(&body, raw)));
         }
-        Ok(Self { model, estimate, body: Body::Json(body, model_at) })
+        let stream = field("stream").filter(|raw| raw.get() == "true");
+        let usage = stream.and_then(|stream| usage_edit(&body, stream, fields.get("stream_options").copied()));
+        Ok(Self { model, estimate, body: Body::Json(JsonBody { text: body, model: model_at, usage }) })
     }
 
-    /// Encodes the body for the provider, with `model` in place of its own model if one is given. Returns the
-    /// content type and the body, or `None` if a form cannot be encoded.
+    /// Returns whether the request is for a stream, and does not ask for its usage.
+    pub(super) fn lacks_stream_usage(&self) -> bool {
+        matches!(&self.body, Body::Json(JsonBody { usage: Some(_), .. }))
+    }
+
+    /// Encodes the body for the provider, with `model` in place of its own model if one is given. Asks for the
+    /// usage of a stream if `asks_usage`. Returns the content type and the body, or `None` if a form cannot be
+    /// encoded.
     pub(super) async fn encode(
         self,
         http: &Client,
         url: &Url,
         model: Option<&str>,
+        asks_usage: bool,
     ) -> Option<(Option<HeaderValue>, Bytes)> {
         let kind = HeaderValue::from_static("application/json");
         Some(match (self.body, model) {
             (Body::Empty, _) => (None, Bytes::new()),
-            (Body::Json(body, Some(at)), Some(model)) => {
-                let name = serde_json::Value::from(model).to_string();
-                (Some(kind), Bytes::from([&body[..at.start], name.as_bytes(), &body[at.end..]].concat()))
+            (Body::Json(body), model) => {
+                let model = body.model.zip(model).map(|(at, model)| (at, serde_json::Value::from(model).to_string()));
+                let usage = body.usage.filter(|_| asks_usage).map(|(at, text)| (at, text.to_string()));
+                (Some(kind), edited(body.text, model.into_iter().chain(usage).collect()))
             }
-            (Body::Json(body, _), _) => (Some(kind), body),
             (Body::Form(form), model) => {
                 let (kind, body) = form.encode(http, url, model).await?;
                 (Some(kind), body)
@@ -190,6 +184,49 @@ impl ParsedRequest {
 
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Returns the byte range of a value in the body that it was parsed from.
+fn range_in(body: &Bytes, value: &RawValue) -> Range<usize> {
+    let start = value.get().as_ptr() as usize - body.as_ptr() as usize;
+    start..start + value.get().len()
+}
+
+/// Returns the change of a body that asks for the usage of its stream. Returns `None` if it asks already, or
+/// has options that the provider will reject. `stream` is the value of that key.
+fn usage_edit(body: &Bytes, stream: &RawValue, options: Option<&RawValue>) -> Option<Edit> {
+    let Some(raw) = options else {
+        let end = range_in(body, stream).end;
+        return Some((end..end, ",\"stream_options\":{\"include_usage\":true}"));
+    };
+    let at = range_in(body, raw);
+    if raw.get() == "null" {
+        return Some((at, "{\"include_usage\":true}"));
+    }
+    let options: Fields<'_> = serde_json::from_str(raw.get()).ok()?;
+    if let Some(asked) = options.get("include_usage") {
+        return ["false", "null"].contains(&asked.get()).then(|| (range_in(body, asked), "true"));
+    }
+    let start = at.start + 1;
+    let key = if options.is_empty() { "\"include_usage\":true" } else { "\"include_usage\":true," };
+    Some((start..start, key))
+}
+
+/// Returns a text with these changes, which do not overlap.
+fn edited(text: Bytes, mut edits: Vec<(Range<usize>, String)>) -> Bytes {
+    if edits.is_empty() {
+        return text;
+    }
+    edits.sort_unstable_by_key(|(at, _)| at.start);
+    let mut result = Vec::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
+    let mut from = 0;
+    for (at, new) in edits {
+        result.extend_from_slice(&text[from..at.start]);
+        result.extend_from_slice(new.as_bytes());
+        from = at.end;
+    }
+    result.extend_from_slice(&text[from..]);
+    result.into()
+}
 
 /// Returns whether a model name is unambiguous: not empty, not surrounded by spaces, and without control
 /// characters.
@@ -249,7 +286,48 @@ mod tests {
 
     async fn encoded(parsed: ParsedRequest, model: Option<&str>) -> Bytes {
         let http = client();
-        parsed.encode(&http, &"http://h/".parse().unwrap(), model).await.unwrap().1
+        parsed.encode(&http, &"http://h/".parse().unwrap(), model, false).await.unwrap().1
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_asked_for_its_usage_unless_the_client_asks() {
+        let asked = async |body: &str| {
+            let parsed = json(body).await.unwrap();
+            let lacks = parsed.lacks_stream_usage();
+            let (http, url) = (client(), "http://h/".parse().unwrap());
+            let (_, bytes) = parsed.encode(&http, &url, Some("other"), true).await.unwrap();
+            let sent: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+            assert_eq!(sent["model"], "other", "{body}");
+            (lacks, sent["stream_options"].clone())
+        };
+        let asks = serde_json::json!({ "include_usage": true });
+        for options in [
+            "",
+            ",\"stream_options\":null",
+            ",\"stream_options\":{ }",
+            ",\"stream_options\":{\"include_usage\":false}",
+            ",\"stream_options\":{\"include_usage\": null}",
+        ] {
+            for body in [
+                format!("{{\"model\":\"m\",\"stream\":true{options}}}"),
+                format!("{{\"stream\" : true {options},\"model\":\"m\"}}"),
+            ] {
+                assert_eq!(asked(&body).await, (true, asks.clone()), "{body}");
+            }
+        }
+        let more = r#"{"model":"m","stream_options":{"x":[1.50]},"stream":true}"#;
+        assert_eq!(asked(more).await, (true, serde_json::json!({ "x": [1.5], "include_usage": true })));
+        for body in [
+            r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#,
+            r#"{"model":"m","stream":true,"stream_options":7}"#,
+            r#"{"model":"m","stream":true,"stream_options":{"include_usage":"yes"}}"#,
+            r#"{"model":"m","stream":false}"#,
+            r#"{"model":"m","stream":"true"}"#,
+            r#"{"model":"m"}"#,
+        ] {
+            let given: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(asked(body).await, (false, given["stream_options"].clone()), "{body}");
+        }
     }
 
     #[tokio::test]
@@ -268,6 +346,7 @@ mod tests {
     async fn the_estimate_uses_the_largest_bound_that_a_provider_may_apply() {
         for (bounds, most) in [
             (r#""max_tokens":100,"max_output_tokens":1"#, 100),
+            (r#""max_tokens":1,"max_output_tokens":100"#, 100),
             (r#""max_completion_tokens":1e3"#, 1_000),
             (r#""max_tokens":99.5"#, 100),
             (r#""max_tokens":"50""#, 50),

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::CONTENT_TYPE;
 use tidegate_core::budget::Usage;
 use tidegate_core::request::{Completion, Outcome};
 
 use super::Shared;
+use super::headers::is_event_stream;
 use super::tenant::{Level, Tenant};
 use super::upstream::{Resource, Upstream};
 use super::usage::UsageReader;
@@ -55,8 +55,7 @@ impl AttemptRecorder {
     /// Records the response head.
     pub(super) fn record_head(&mut self, head: &ResponseInfo, headers: &HeaderMap) {
         if head.completion.outcome == Outcome::Success {
-            let kind = headers.get(CONTENT_TYPE).map_or(&[][..], http::HeaderValue::as_bytes);
-            self.usage = Some(UsageReader::new(kind.starts_with(b"text/event-stream")));
+            self.usage = Some(UsageReader::new(is_event_stream(headers)));
         }
     }
 
@@ -83,7 +82,7 @@ impl BodyObserver<Bytes> for AttemptRecorder {
             completion.outcome = completion.outcome.of_own_key();
         }
         self.record_end(completion.outcome);
-        let used = self.usage.as_ref().and_then(|usage| usage.read(self.estimate));
+        let used = self.usage.as_mut().and_then(|usage| usage.finish(self.estimate));
         match used {
             Some(used) if completion.outcome == Outcome::Success => {
                 self.resource.meters.record_usage(used);
@@ -96,7 +95,7 @@ impl BodyObserver<Bytes> for AttemptRecorder {
     /// A disconnected client aborts the call, but the provider still charges it: returns the usage so far, or
     /// else the whole reservation.
     fn on_cancel(&mut self) -> Option<Usage> {
-        let used = self.usage.as_ref()?.read(self.estimate).unwrap_or(self.estimate);
+        let used = self.usage.as_mut()?.finish(self.estimate).unwrap_or(self.estimate);
         self.resource.meters.record_usage(used);
         Some(used)
     }

@@ -1,47 +1,121 @@
 //! Reads the token usage of a call from its response while it is streamed.
 //!
-//! Responses report usage in a `usage` object near the end: of the JSON, or of the last event of a stream.
-//! Only the last bytes are kept, so memory is bounded for any length of response. If a stream reports no
-//! usage, each event counts as one token.
+//! Responses report usage in a `usage` object: near the end of JSON, or in one of the last events of a
+//! stream. Of JSON only the last bytes are kept, and of a stream one event, so memory is bounded for any
+//! length of response. The output of a stream that reports no usage is estimated by its text.
 
 use memchr::memmem;
-use serde::Deserialize;
+use serde_json::Value;
 use tidegate_core::budget::Usage;
 
-/// The minimum number of bytes kept from the end of a response.
-const TAIL_BYTES: usize = 8 << 10;
+use super::events::{EventPart, EventSplitter, event_data};
+use crate::app::tokens::MostTokens;
+
+/// The number of bytes at the end of a response in which usage is found. Some repeat texts of the request
+/// after it.
+const TAIL_BYTES: usize = 64 << 10;
+
+/// The longest event that is parsed, in bytes.
+const MAX_EVENT_BYTES: usize = 1 << 20;
+
+/// Keys of an output whose values are not text of the model.
+const NO_TEXT: [&str; 4] = ["id", "object", "role", "type"];
 
 /// Extracts the usage from a response, chunk by chunk.
 #[derive(Debug)]
 pub(super) struct UsageReader {
     /// At least the last [`TAIL_BYTES`] bytes, and at most twice as many.
     tail: Vec<u8>,
-    /// The number of events so far, and whether the last byte ended a line. `None` if the response is not a
-    /// stream.
-    events: Option<(u32, bool)>,
+    /// `None` if the response is not a stream.
+    stream: Option<(EventSplitter, StreamCounts)>,
 }
 
-#[derive(Deserialize)]
-struct UsageField {
-    #[serde(alias = "input_tokens", default)]
-    prompt_tokens: u32,
-    #[serde(alias = "output_tokens", default)]
-    completion_tokens: u32,
+/// The tokens that a `usage` object reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reported {
+    input: Option<u32>,
+    output: Option<u32>,
+}
+
+impl Reported {
+    fn of(usage: &Value) -> Self {
+        let count = |names: [&str; 2]| {
+            let count = names.iter().find_map(|name| usage.get(name)?.as_u64())?;
+            Some(u32::try_from(count).unwrap_or(u32::MAX))
+        };
+        Self { input: count(["prompt_tokens", "input_tokens"]), output: count(["completion_tokens", "output_tokens"]) }
+    }
+
+    /// Returns these counts, and for missing ones those of `earlier`.
+    fn or(self, earlier: Self) -> Self {
+        Self { input: self.input.or(earlier.input), output: self.output.or(earlier.output) }
+    }
+}
+
+/// What the events of a stream have said so far.
+#[derive(Debug, Default)]
+struct StreamCounts {
+    reported: Reported,
+    /// The number of events with data.
+    events: usize,
+    text: MostTokens,
+    /// Whether there was an event too long to be parsed. It may contain the usage.
+    has_long_event: bool,
+}
+
+impl StreamCounts {
+    fn add(&mut self, part: EventPart<'_>) {
+        let EventPart::Whole(event) = part else {
+            self.has_long_event = true;
+            return;
+        };
+        let data = event_data(event);
+        if data.is_empty() || data == b"[DONE]" {
+            return;
+        }
+        self.events += 1;
+        let event: Value = serde_json::from_slice(&data).unwrap_or_default();
+        // The Responses API reports the usage of the whole response. The Messages API reports the input at
+        // the beginning, with an output that is not the whole.
+        let input = Reported { output: None, ..Reported::of(&event["message"]["usage"]) };
+        self.reported =
+            Reported::of(&event["usage"]).or(Reported::of(&event["response"]["usage"])).or(input).or(self.reported);
+        self.add_text(&event["delta"]);
+        for choice in event["choices"].as_array().into_iter().flatten() {
+            self.add_text(&choice["delta"]);
+            self.add_text(&choice["text"]);
+        }
+    }
+
+    fn add_text(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.text.push(text),
+            Value::Array(items) => items.iter().for_each(|item| self.add_text(item)),
+            Value::Object(fields) => {
+                let texts = fields.iter().filter(|(key, _)| !NO_TEXT.contains(&key.as_str()));
+                texts.for_each(|(_, value)| self.add_text(value));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Returns the largest number of tokens that the text may have, and at least one for each event.
+    fn output_tokens(&self) -> u32 {
+        u32::try_from(self.text.total().max(self.events)).unwrap_or(u32::MAX)
+    }
 }
 
 impl UsageReader {
     /// Creates a reader for server-sent events or for JSON.
     pub(super) fn new(is_stream: bool) -> Self {
-        Self { tail: Vec::new(), events: is_stream.then_some((0, true)) }
+        let stream = is_stream.then(|| (EventSplitter::new(MAX_EVENT_BYTES), StreamCounts::default()));
+        Self { tail: Vec::new(), stream }
     }
 
     /// Adds the next chunk of the response.
     pub(super) fn push(&mut self, piece: &[u8]) {
-        if let Some((events, at_line_start)) = &mut self.events {
-            let inside = memmem::find_iter(piece, b"\ndata:").count();
-            let first = usize::from(*at_line_start && piece.starts_with(b"data:"));
-            *events = events.saturating_add((inside + first) as u32);
-            *at_line_start = piece.last().is_none_or(|byte| *byte == b'\n');
+        if let Some((events, counts)) = &mut self.stream {
+            events.push(piece, |part| counts.add(part));
         }
         let kept = &piece[piece.len().saturating_sub(TAIL_BYTES)..];
         if self.tail.len() + kept.len() > 2 * TAIL_BYTES {
@@ -51,28 +125,39 @@ impl UsageReader {
         self.tail.extend_from_slice(kept);
     }
 
-    /// Returns the usage. `estimate` contains the input tokens of the request, which a stream without usage
-    /// does not report. Returns `None` if the response reports no usage.
-    pub(super) fn read(&self, estimate: Usage) -> Option<Usage> {
-        self.reported().or_else(|| {
-            // The last event of a stream carries no token.
-            let (events, _) = self.events?;
-            Some(Usage::tokens(estimate.input_tokens, events.saturating_sub(1)))
-        })
-    }
-
-    fn reported(&self) -> Option<Usage> {
-        let tail = self.tail.as_slice();
-        memmem::rfind_iter(tail, b"\"usage\"").find_map(|at| {
-            // Inside a JSON string the quotes are escaped, so this is content.
-            if at.checked_sub(1).is_some_and(|before| tail[before] == b'\\') {
-                return None;
+    /// Returns the usage of the response, which has ended here. `estimate` contains the input tokens of the
+    /// request, for a response that does not report them. Returns `None` if a response that is no stream
+    /// reports no usage.
+    pub(super) fn finish(&mut self, estimate: Usage) -> Option<Usage> {
+        let (reported, output) = match &mut self.stream {
+            None => {
+                let reported = Some(in_tail(&self.tail)).filter(|reported| *reported != Reported::default())?;
+                (reported, 0)
             }
-            let value = tail[at + b"\"usage\"".len()..].trim_ascii_start().strip_prefix(b":")?;
-            let field = serde_json::Deserializer::from_slice(value).into_iter::<UsageField>().next()?.ok()?;
-            Some(Usage::tokens(field.prompt_tokens, field.completion_tokens))
-        })
+            Some((events, counts)) => {
+                events.finish(|part| counts.add(part));
+                let in_long = if counts.has_long_event { in_tail(&self.tail) } else { Reported::default() };
+                (in_long.or(counts.reported), counts.output_tokens())
+            }
+        };
+        Some(Usage::tokens(reported.input.unwrap_or(estimate.input_tokens), reported.output.unwrap_or(output)))
     }
+}
+
+/// Returns the last usage in the end of a response.
+fn in_tail(tail: &[u8]) -> Reported {
+    // No more than this, so that nothing depends on how the response was cut.
+    let tail = &tail[tail.len().saturating_sub(TAIL_BYTES)..];
+    let found = memmem::rfind_iter(tail, b"\"usage\"").find_map(|at| {
+        // Inside a JSON string the quotes are escaped, so this is content.
+        if at.checked_sub(1).is_some_and(|before| tail[before] == b'\\') {
+            return None;
+        }
+        let value = tail[at + b"\"usage\"".len()..].trim_ascii_start().strip_prefix(b":")?;
+        let usage = serde_json::Deserializer::from_slice(value).into_iter::<Value>().next()?.ok()?;
+        Some(Reported::of(&usage)).filter(|reported| *reported != Reported::default())
+    });
+    found.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -84,7 +169,7 @@ mod tests {
         for piece in pieces {
             reader.push(piece.as_bytes());
         }
-        reader.read(Usage::tokens(5, 0))
+        reader.finish(Usage::tokens(5, 0))
     }
 
     #[test]
@@ -97,21 +182,69 @@ mod tests {
         }
         assert_eq!(read(false, &[r#"{"usage":{"input_tokens":3,"output_tokens":4}}"#]), Some(Usage::tokens(3, 4)));
         assert_eq!(read(false, &[r#"{"usage":{"prompt_tokens":9,"total_tokens":9}}"#]), Some(Usage::tokens(9, 0)));
+        let both = r#"{"usage":{"prompt_tokens":3,"input_tokens":3,"completion_tokens":4,"output_tokens":4}}"#;
+        assert_eq!(read(false, &[both]), Some(Usage::tokens(3, 4)));
+        for none in ["no json at all", r#"{"usage":{}}"#, r#"{"usage":null}"#] {
+            assert_eq!(read(false, &[none]), None, "{none}");
+        }
     }
 
     #[test]
-    fn the_last_event_with_usage_counts_and_null_is_ignored() {
+    fn usage_is_found_before_a_long_text_of_the_request() {
+        let metadata = "é".repeat(20_000);
+        let usage = r#""usage":{"input_tokens":3,"output_tokens":4}"#;
+        assert_eq!(read(false, &[&format!("{{{usage},\"metadata\":\"{metadata}\"}}")]), Some(Usage::tokens(3, 4)));
+        let long = "x".repeat(MAX_EVENT_BYTES);
+        let event = format!("data: {{\"response\":{{\"output\":\"{long}\",{usage},\"metadata\":\"{metadata}\"}}}}\n\n");
+        assert_eq!(read(true, &["data: {\"delta\":\"a b\"}\n\n", &event]), Some(Usage::tokens(3, 4)));
+    }
+
+    #[test]
+    fn the_last_usage_of_a_stream_counts_and_null_is_ignored() {
         let chunk = "data: {\"choices\":[{}],\"usage\":null}\n\n";
         let last = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\n";
         assert_eq!(read(true, &[chunk, chunk, last, "data: [DONE]\n\n"]), Some(Usage::tokens(7, 2)));
+        let response = "data: {\"response\":{\"usage\":{\"input_tokens\":8,\"output_tokens\":3}}}\n\n";
+        assert_eq!(read(true, &[response]), Some(Usage::tokens(8, 3)));
+        let start = "data: {\"message\":{\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n";
+        let text = "data: {\"delta\":{\"type\":\"text_delta\",\"text\":\"one two\"}}\n\n";
+        let end = "data: {\"delta\":{},\"usage\":{\"output_tokens\":4}}\n\n";
+        assert_eq!(read(true, &[start, text, end]), Some(Usage::tokens(9, 4)));
+        assert_eq!(read(true, &[start, text]), Some(Usage::tokens(9, 2)), "it was cut off");
     }
 
     #[test]
-    fn a_stream_without_usage_counts_its_events() {
-        let pieces = ["data: {\"a\":1}\n\nda", "ta: {}\n\n", "data: {}\n\ndata: [DONE]\n\n"];
-        // The event that is split between two chunks is not counted.
-        assert_eq!(read(true, &pieces), Some(Usage::tokens(5, 2)));
-        assert_eq!(read(false, &["no json at all"]), None);
+    fn usage_in_the_text_or_in_what_a_stream_repeats_of_the_request_is_none() {
+        let text = r#"data: {"choices":[{"delta":{"content":"\"usage\":{\"completion_tokens\":0}"}}]}"#;
+        let repeated = r#"data: {"response":{"tools":[{"usage":{"input_tokens":0,"output_tokens":0}}]}}"#;
+        for event in [text, repeated] {
+            let used = read(true, &[event, "\n\n"]).unwrap();
+            assert!(used.input_tokens == 5 && used.output_tokens > 0, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_without_usage_is_charged_for_its_text_and_at_least_one_token_per_event() {
+        let chat = |text: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
+        let one = chat("0123456789").repeat(3);
+        assert_eq!(read(true, &[&one, "data: [DONE]\n\n"]), Some(Usage::tokens(5, 30)));
+        let words = [chat("har"), chat("bour and"), chat(" tide")].concat();
+        assert_eq!(read(true, &[&words]), Some(Usage::tokens(5, 3 + 1 + 2)));
+        let call = r#"data: {"choices":[{"delta":{"role":"assistant","tool_calls":[{"id":"call_0123456789","type":"function","function":{"name":"high_water","arguments":"{}"}}]}}]}"#;
+        assert_eq!(read(true, &[call]), Some(Usage::tokens(5, 2 + 1 + 2 + 2)));
+        let others = ["data: {\"choices\":[{\"text\":\"tide\"}]}\n\n", "data: {\"delta\":\" tide\"}\n\n", ": idle\n\n"];
+        assert_eq!(read(true, &others), Some(Usage::tokens(5, 4)));
+        assert_eq!(read(true, &["data: no json\r\n\r\ndata: {}\r\n\r\n"]), Some(Usage::tokens(5, 2)));
+    }
+
+    #[test]
+    fn a_stream_is_charged_the_same_however_it_is_cut() {
+        let stream =
+            "data: {\"delta\":\"港 aGVsbG8\"}\r\n\r\ndata: {\"delta\":\"gd29y\"}\n\n: idle\n\ndata: {\"a\":1}\n\nda";
+        let whole = read(true, &[stream]);
+        for cut in (0..stream.len()).filter(|cut| stream.is_char_boundary(*cut)) {
+            assert_eq!(read(true, &[&stream[..cut], &stream[cut..]]), whole, "{cut}");
+        }
     }
 
     #[test]
@@ -121,9 +254,9 @@ mod tests {
             reader.push(&[b'x'; 1_000]);
             assert!(reader.tail.len() <= 2 * TAIL_BYTES);
         }
-        reader.push(&vec![b'y'; 100_000]);
+        reader.push(&vec![b'y'; 1_000_000]);
         assert!(reader.tail.len() <= 2 * TAIL_BYTES);
         reader.push(br#""usage":{"prompt_tokens":1,"completion_tokens":2}"#);
-        assert_eq!(reader.read(Usage::default()), Some(Usage::tokens(1, 2)));
+        assert_eq!(reader.finish(Usage::default()), Some(Usage::tokens(1, 2)));
     }
 }

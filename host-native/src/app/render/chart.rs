@@ -1,4 +1,4 @@
-//! Charts of values over time as inline SVG.
+//! Charts as inline SVG: of values over time, and of bars beside each other.
 
 use std::fmt::Write as _;
 
@@ -75,10 +75,7 @@ impl<'a> Chart<'a> {
     /// Shades the time from one second to another.
     pub(crate) fn shade(&mut self, class: &'static str, label: &str, (from, until): (f64, f64)) {
         let (x, top) = (self.x(from), self.y(self.max));
-        let (width, height) = (self.x(until) - x, self.y(0.0) - top);
-        self.body.push(html! {
-            rect class=(class) x=(coordinate(x)) y=(coordinate(top)) width=(coordinate(width)) height=(coordinate(height)) {}
-        });
+        self.body.push(bar(class, (x, top), (self.x(until) - x, self.y(0.0) - top)));
         self.add_to_legend(class, label);
     }
 
@@ -144,29 +141,44 @@ impl<'a> Chart<'a> {
 
     /// Returns the chart alone, with `label` as its text alternative.
     pub(crate) fn svg(&self, label: &str) -> Markup {
-        let (width, height) = self.size;
         let (left, right) = (self.x(0.0), self.x(self.seconds));
-        html! {
-            svg viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(label) {
-                @for value in self.grid() {
-                    @let y = self.y(value);
-                    path class="grid" d={ "M" (coordinate(left)) " " (coordinate(y)) "H" (coordinate(right)) } {}
-                    text class="quiet end" x=(coordinate(left - 6.0)) y=(coordinate(y + 4.0)) { (self.format_value(value)) }
-                }
-                @for part in &self.body { (part) }
-                @for part in [0.0, 0.25, 0.5, 0.75, 1.0] {
-                    @let class = if part < 1.0 { "quiet" } else { "quiet end" };
-                    text class=(class) x=(coordinate(self.x(self.seconds * part))) y=(coordinate(height - 6.0)) {
-                        (format_seconds(self.seconds * part))
-                    }
-                }
+        let body = html! {
+            @for value in self.grid() {
+                @let y = self.y(value);
+                path class="grid" d={ "M" (coordinate(left)) " " (coordinate(y)) "H" (coordinate(right)) } {}
+                (text("quiet end", (left - 6.0, y + 4.0), &self.format_value(value)))
             }
+            @for part in &self.body { (part) }
+            @for part in [0.0, 0.25, 0.5, 0.75, 1.0] {
+                @let class = if part < 1.0 { "quiet" } else { "quiet end" };
+                (text(class, (self.x(self.seconds * part), self.size.1 - 6.0), &format_seconds(self.seconds * part)))
+            }
+        };
+        drawing(self.size, label, &body)
+    }
+}
+
+/// Returns a drawing of this width and height, with `label` as its text alternative.
+pub(crate) fn drawing((width, height): (f64, f64), label: &str, body: &Markup) -> Markup {
+    html! { svg viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(label) { (body) } }
+}
+
+/// Returns a bar with its upper left corner at a point, of this width and height. Draws nothing without a width.
+pub(crate) fn bar(class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) -> Markup {
+    html! {
+        @if width > 0.0 {
+            rect class=(class) x=(coordinate(x)) y=(coordinate(y)) width=(coordinate(width)) height=(coordinate(height)) {}
         }
     }
 }
 
+/// Returns a text that begins at a point, or ends there with the class `end`.
+pub(crate) fn text(class: &str, (x, y): (f64, f64), text: &str) -> Markup {
+    html! { text class=[Some(class).filter(|class| !class.is_empty())] x=(coordinate(x)) y=(coordinate(y)) { (text) } }
+}
+
 /// Formats a coordinate of the drawing with one decimal.
-pub(crate) fn coordinate(value: f64) -> String {
+fn coordinate(value: f64) -> String {
     format!("{value:.1}")
 }
 

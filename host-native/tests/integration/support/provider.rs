@@ -163,6 +163,11 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
             completion("held")
         }
         "stream" => stream(seen, guard, number, false),
+        // Streams `number` words at once, with usage if it is asked for.
+        "asked" => whole_stream(number, request["stream_options"]["include_usage"] == true),
+        // The same without usage; the second rejects the options of streams.
+        "optionless" if request.get("stream_options").is_some() => StatusCode::BAD_REQUEST.into_response(),
+        "unmetered" | "optionless" => whole_stream(number, false),
         "breaks" => stream(seen, guard, number, true),
         _ => echo(&uri, &headers, &request),
     }
@@ -231,6 +236,17 @@ fn stream(seen: Arc<Seen>, guard: InFlightGuard, pieces: u32, breaks: bool) -> R
         let _ = sender.send(end).await;
     });
     ([("content-type", "text/event-stream")], Body::from_stream(ChunkStream(receiver))).into_response()
+}
+
+/// Answers with a stream of a known length: an event of `words` words, and one of usage if `has_usage`.
+fn whole_stream(words: u32, has_usage: bool) -> Response {
+    let text = "tide ".repeat(words as usize);
+    let usage = json!({ "prompt_tokens": 40, "completion_tokens": 60, "total_tokens": 100 });
+    let mut events = vec![json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }).to_string()];
+    events.extend(has_usage.then(|| json!({ "choices": [], "usage": usage }).to_string()));
+    events.push("[DONE]".to_string());
+    let body = format!("data: {}\n\n", events.join("\n\ndata: "));
+    ([("content-type", "text/event-stream"), ("content-length", &body.len().to_string())], body.clone()).into_response()
 }
 
 /// Rejects a call with a body whose second half waits for a permit of `go`.

@@ -15,6 +15,7 @@
 //! passthrough = [{ methods = ["GET"], path = "/batches/*" }]   # additional calls to forward; default: none
 //! serves = ["gpt-*", "o?-mini"]   # patterns of models: `*` any text, `?` one character; default: all
 //! rename = { small = "gpt-4o-mini" }      # `small` is sent as `gpt-4o-mini`
+//! stream_usage = true             # whether to ask for the usage of a stream if the client does not
 //! timeout = "10m"                 # the read timeout of a call
 //! connect_timeout = "10s"
 //! max_parallel = 64               # the maximum number of calls in flight for each model; default: 64

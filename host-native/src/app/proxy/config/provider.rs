@@ -43,6 +43,8 @@ pub struct ProviderConfig {
     pub serves: Vec<WildMatch>,
     /// Pairs of the model id of the client and the model id to send.
     pub rename: Vec<(String, String)>,
+    /// Whether the proxy asks for the usage of a stream if the client does not \[true\].
+    pub stream_usage: bool,
     /// The read timeout of a call \[10 min\].
     pub timeout: StdDuration,
     /// The connect timeout \[10 s\].
@@ -86,6 +88,7 @@ impl ProviderConfig {
             passthrough: Vec::new(),
             serves: vec![WildMatch::new("*")],
             rename: Vec::new(),
+            stream_usage: true,
             timeout: StdDuration::from_mins(10),
             connect_timeout: StdDuration::from_secs(10),
             limits: Limits::at_most(MAX_PARALLEL.get()),
@@ -158,6 +161,7 @@ fn check_provider(
             patterns.into_iter().map(|Checked(pattern)| WildMatch::new(&pattern)).collect()
         }),
         rename: raw.rename.into_iter().map(|(requested, Checked(sent))| (requested, sent)).collect(),
+        stream_usage: raw.stream_usage.unwrap_or(defaults.stream_usage),
         timeout: timeout.map_or(defaults.timeout, StdDuration::from),
         connect_timeout: connect_timeout.map_or(defaults.connect_timeout, StdDuration::from),
         limits,

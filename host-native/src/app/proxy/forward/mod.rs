@@ -34,7 +34,7 @@ use super::headers::{self, PROVIDER};
 use super::parsed_request::{MediaType, ParsedRequest, domain};
 use super::tenant::{Level, Tenant};
 use super::upstream::{NO_MODEL, Resource, Upstream, keys_in_query};
-use super::{ReplyBody, Shared, models};
+use super::{ReplyBody, Shared, models, stream_usage};
 use attempts::{RoutedRequest, UpstreamRequest};
 use response::ResponseFilter;
 
@@ -88,7 +88,9 @@ pub(super) async fn handle(
     let estimate = resource.estimate(parsed.estimate);
     let url = upstream.address(path, parts.uri.query()).ok_or(ProxyError::NoSuchAddress)?;
     let renamed = (sent != requested).then_some(sent.as_str());
-    let (content_type, body) = parsed.encode(&upstream.http, &url, renamed).await.ok_or(ProxyError::BrokenBody)?;
+    let asks_usage = upstream.config.stream_usage && stream_usage::is_on_demand(path) && parsed.lacks_stream_usage();
+    let encoded = parsed.encode(&upstream.http, &url, renamed, asks_usage).await;
+    let (content_type, body) = encoded.ok_or(ProxyError::BrokenBody)?;
     let in_query: Vec<String> = keys_in_query(&url).collect();
     let client_keys = headers::keys(&parts.headers).chain(in_query.iter().map(String::as_bytes));
     let redactor = shared.redactor.with_keys(client_keys);
@@ -106,7 +108,7 @@ pub(super) async fn handle(
         tenant,
         deadline,
         estimate,
-        responses: ResponseFilter { upstream, redactor },
+        responses: ResponseFilter { upstream, redactor, removes_usage: asks_usage },
         connection_errors,
         server_errors,
     };

@@ -11,8 +11,9 @@ use tokio::time::timeout;
 
 use super::super::ReplyBody;
 use super::super::error::ProxyError;
-use super::super::headers::{self, Credentials};
+use super::super::headers::{self, Credentials, is_event_stream};
 use super::super::recorder::AttemptRecorder;
+use super::super::stream_usage::WithoutUsage;
 use super::super::upstream::Upstream;
 use crate::app::provider::redact::{RedactedBody, Redactor};
 use crate::http::{InFlightCall, PermitBody, transport_error_outcome};
@@ -34,6 +35,8 @@ pub(super) struct ResponseFilter<'a> {
     pub(super) upstream: &'a Upstream,
     /// Redacts keys in responses of the provider.
     pub(super) redactor: Redactor,
+    /// Whether the proxy, and not the client, asked for the usage of a stream.
+    pub(super) removes_usage: bool,
 }
 
 impl ResponseFilter<'_> {
@@ -77,10 +80,14 @@ impl ResponseFilter<'_> {
             in_flight.finish();
             return Err(error);
         }
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        let removes_usage = self.removes_usage && is_event_stream(&parts.headers);
+        if removes_usage {
+            parts.headers.remove(CONTENT_LENGTH);
+        }
         let body = RedactedBody::new(body, self.redactor.clone());
         let body = PermitBody::with_observer(body, in_flight, transport_error_outcome, recorder);
-        Ok(Response::from_parts(self.head(parts), Either::Right(body)))
+        Ok(Response::from_parts(self.head(parts), Either::Right(WithoutUsage::new(body, removes_usage))))
     }
 
     /// Rejects a compressed response, whose body cannot be searched for keys or usage, and a switch to

@@ -5,7 +5,7 @@ use tidegate_core::sim::suite::idle::CaseFigures;
 
 use super::{IdleOutcome, format_nanos, format_ppm_percent, format_ppm_ratio};
 use crate::app::render;
-use crate::app::render::chart::coordinate;
+use crate::app::render::chart::{bar, drawing, text};
 
 const STYLESHEET: &str = include_str!("page.css");
 
@@ -55,7 +55,7 @@ fn chart_section(outcome: &IdleOutcome) -> Markup {
         p { @for (class, label) in KEYS { span class={ "key " (class) } {} (label) } }
         @for sweep in sweeps {
             h2 { (sweep) }
-            (sweep_chart(&figures_of(sweep)))
+            (sweep_chart(sweep, &figures_of(sweep)))
         }
     }
 }
@@ -69,14 +69,13 @@ const SLOT_BARS: (f64, f64) = (620.0, 300.0);
 
 /// For each case, draws bars of its wall time and lower bound, and a bar of how the slots of its resource
 /// were used.
-fn sweep_chart(figures: &[&CaseFigures]) -> Markup {
+fn sweep_chart(sweep: &str, figures: &[&CaseFigures]) -> Markup {
     let longest = figures.iter().map(|case| case.wall_ns.max(case.bound_ns)).max().unwrap_or(0).max(1) as f64;
     let height = CASE_HEIGHT * figures.len() as f64;
-    html! {
-        svg viewBox={ "0 0 " (CHART_WIDTH) " " (height) } role="img" {
-            @for (index, case) in figures.iter().enumerate() { (case_bars(case, CASE_HEIGHT * index as f64, longest)) }
-        }
-    }
+    let bars = html! {
+        @for (index, case) in figures.iter().enumerate() { (case_bars(case, CASE_HEIGHT * index as f64, longest)) }
+    };
+    drawing((CHART_WIDTH, height), &format!("Wall time and slots of the cases of {sweep}"), &bars)
 }
 
 fn case_bars(case: &CaseFigures, top: f64, longest: f64) -> Markup {
@@ -89,31 +88,19 @@ fn case_bars(case: &CaseFigures, top: f64, longest: f64) -> Markup {
             |(class, ppm)| {
                 let (left, width) = (right, slots_width * f64::from(ppm) / 1e6);
                 right += width;
-                bar(class, (left, top + 4.0), width, 21.0)
+                bar(class, (left, top + 4.0), (width, 21.0))
             },
         );
     let times = [format_nanos(case.wall_ns), format_nanos(case.bound_ns), format_ppm_ratio(case.ratio_ppm())];
     html! {
-        (text((0.0, top + 19.0), None, name))
+        (text("", (0.0, top + 19.0), name))
         @for (class, nanos, y) in [("wall", case.wall_ns, top + 4.0), ("bound", case.bound_ns, top + 15.0)] {
-            (bar(class, (time_left, y), time_width * nanos as f64 / longest, 10.0))
+            (bar(class, (time_left, y), (time_width * nanos as f64 / longest, 10.0)))
         }
-        (text((time_left, top + 37.0), Some("quiet"), &format!("{} / {} = {}", times[0], times[1], times[2])))
+        (text("quiet", (time_left, top + 37.0), &format!("{} / {} = {}", times[0], times[1], times[2])))
         @for bar in slot_bars { (bar) }
-        (text((slots_left + slots_width + 10.0, top + 19.0), Some("quiet"), &format_ppm_percent(main.utilisation_ppm())))
+        (text("quiet", (slots_left + slots_width + 10.0, top + 19.0), &format_ppm_percent(main.utilisation_ppm())))
     }
-}
-
-fn bar(class: &str, (x, y): (f64, f64), width: f64, height: f64) -> Markup {
-    html! {
-        @if width > 0.0 {
-            rect class=(class) x=(coordinate(x)) y=(coordinate(y)) width=(coordinate(width)) height=(coordinate(height)) {}
-        }
-    }
-}
-
-fn text((x, y): (f64, f64), class: Option<&str>, text: &str) -> Markup {
-    html! { text class=[class] x=(coordinate(x)) y=(coordinate(y)) { (text) } }
 }
 
 fn figure_table(outcome: &IdleOutcome) -> Markup {

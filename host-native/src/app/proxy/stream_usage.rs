@@ -1,0 +1,133 @@
+//! Asks providers for the usage of streams, which is not reported by default, and removes the answer for
+//! clients that did not ask.
+//!
+//! `stream_options.include_usage` makes a provider send one more event at the end, with the usage and without
+//! choices. A client that does not expect it may fail at the missing choice.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use serde_json::Value;
+
+use super::events::{EventPart, EventSplitter, event_data};
+
+/// The longest event that may be one of usage, in bytes. Longer ones are forwarded as they arrive.
+const MAX_EVENT_BYTES: usize = 16 << 10;
+
+/// Returns whether a provider sends the usage of a stream of this call only on demand. `path` is without
+/// `/v1/`.
+pub(super) fn is_on_demand(path: &str) -> bool {
+    ["chat/completions", "completions"].contains(&path)
+}
+
+/// Returns whether an event has usage and no choices.
+fn is_usage(event: &[u8]) -> bool {
+    let event: Value = serde_json::from_slice(&event_data(event)).unwrap_or_default();
+    event["usage"].is_object() && event["choices"].as_array().is_some_and(Vec::is_empty)
+}
+
+pin_project! {
+    /// A body of server-sent events without the event of usage. Each other event is forwarded when it is
+    /// complete.
+    pub(super) struct WithoutUsage<B> {
+        #[pin]
+        body: B,
+        // `None`: all is forwarded as it arrives.
+        events: Option<EventSplitter>,
+        has_ended: bool,
+    }
+}
+
+impl<B> WithoutUsage<B> {
+    /// Creates a body without the event of usage if `removes_usage`, and otherwise an unchanged one.
+    pub(super) fn new(body: B, removes_usage: bool) -> Self {
+        let events = removes_usage.then(|| EventSplitter::new(MAX_EVENT_BYTES));
+        Self { body, events, has_ended: false }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for WithoutUsage<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let mut this = self.project();
+        let Some(events) = this.events else { return this.body.poll_frame(context) };
+        while !*this.has_ended {
+            let mut kept = Vec::new();
+            let keep = |part: EventPart<'_>| match part {
+                EventPart::Whole(event) if is_usage(event) => {}
+                EventPart::Whole(bytes) | EventPart::OfLong(bytes) => kept.extend_from_slice(bytes),
+            };
+            match ready!(this.body.as_mut().poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => events.push(&data, keep),
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    *this.has_ended = true;
+                    events.finish(keep);
+                }
+            }
+            if !kept.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(kept.into()))));
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended || (self.events.as_ref().is_none_or(EventSplitter::is_empty) && self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.events.is_some() { SizeHint::default() } else { self.body.size_hint() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt as _, StreamBody};
+
+    async fn forwarded(pieces: &[&str]) -> String {
+        let frames = pieces
+            .iter()
+            .map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(piece.as_bytes()))));
+        let body = StreamBody::new(futures_util::stream::iter(frames.collect::<Vec<_>>()));
+        let bytes = WithoutUsage::new(body, true).collect().await.unwrap().to_bytes();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_the_event_of_usage_is_removed_however_a_stream_is_cut() {
+        let text = "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"usage\\\":{}\"}}],\"usage\":null}\n\n";
+        let filtered = "data: {\"choices\":[],\"prompt_filter_results\":[]}\n\n";
+        let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\n";
+        let last = "data: {\"choices\":[{\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":7}}\n\n";
+        let stream = [filtered, text, usage, last, ": idle\n\n", "data: [DONE]\n\n"].concat();
+        let expected = stream.replace(usage, "");
+        for cut in 0..stream.len() {
+            assert_eq!(forwarded(&[&stream[..cut], &stream[cut..]]).await, expected, "{cut}");
+        }
+        assert_eq!(forwarded(&[text, usage.trim_end()]).await, text);
+    }
+
+    #[tokio::test]
+    async fn an_event_is_forwarded_as_soon_as_it_is_complete_and_a_long_one_as_it_arrives() {
+        let long = format!("data: {}", "x".repeat(MAX_EVENT_BYTES));
+        let sent = ["data: 1\n\nda", "ta: 2\n\n", &long, "\n\n"];
+        let frames =
+            sent.map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(piece.as_bytes()))));
+        let mut body = WithoutUsage::new(StreamBody::new(futures_util::stream::iter(frames)), true);
+        let mut received = Vec::new();
+        while let Some(frame) = body.frame().await {
+            received.push(frame.unwrap().into_data().unwrap());
+        }
+        assert_eq!(received, ["data: 1\n\n", "data: 2\n\n", &long, "\n\n"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Fuzzing of what a server for shared limits may contain. The means are those of [`crate::app::fuzz`].
+
+use std::collections::HashMap;
+
+use tidegate_core::share::{Decision, Reports};
+
+use super::redis_store::{read_reports, read_term, term_text};
+use crate::app::fuzz::fuzz_text;
+
+const TOKENS: &[&str] = &[
+    "\n",
+    " ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    ":",
+    ",",
+    "null",
+    "0",
+    "-1",
+    "1e400",
+    "9007199254740992",
+    "18446744073709551615",
+    "18446744073709551616",
+    "position",
+    "\"member\":",
+    "\"seq\":",
+    "\"ends\":",
+    "\"shares\":",
+    "\u{e9}",
+];
+
+const REPORT: &str =
+    r#"{"member":7,"seq":1,"version":0,"share":0,"started":0,"ended":0,"ends":[],"groups":[],"leaves":false}"#;
+
+/// Returns the fields of a hash: the first word of each line, and the rest.
+fn fields(text: &str) -> HashMap<String, String> {
+    let fields = text.lines().filter_map(|line| line.split_once(' '));
+    fields.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+#[test]
+fn a_damaged_report_hides_no_other() {
+    let corpus = format!("position 3\n7 1 1 {REPORT}\n8 3 1 {}\n", REPORT.replace(":7,", ":8,"));
+    assert_eq!(read_reports(fields(&corpus), 0).reports.len(), 2, "the corpus is read");
+    fuzz_text(&[&corpus], TOKENS, |text| {
+        let all = fields(text);
+        let position = all.get("position").cloned();
+        for since in [0, 1, u64::MAX] {
+            let Reports { reports, next } = read_reports(all.clone(), since);
+            assert_eq!(next, position.as_ref().and_then(|text| text.parse().ok()).unwrap_or(0), "{text:?}");
+            let alone = |(name, value): (&String, &String)| {
+                let one =
+                    [("position".to_string(), position.clone().unwrap_or_default()), (name.clone(), value.clone())];
+                read_reports(one.into(), since).reports
+            };
+            let apart: Vec<_> = all.iter().filter(|(name, _)| *name != "position").flat_map(alone).collect();
+            assert_eq!(reports.len(), apart.len(), "{text:?}");
+            assert!(apart.iter().all(|report| reports.contains(report)), "{text:?}");
+        }
+    });
+}
+
+#[test]
+fn a_decision_or_term_is_refused_or_read_as_it_was_written() {
+    let decision = r#"{"term":{"epoch":1,"nonce":2},"version":3,"limit":4,"pause_ms":0,"beat_ms":250,"shares":{}}"#;
+    assert!(serde_json::from_str::<Decision>(decision).is_ok(), "the corpus is read");
+    let corpus = ["1 2", "9007199254740991 0", decision];
+    fuzz_text(&corpus, TOKENS, |text| {
+        if let Some(term) = read_term(text) {
+            assert_eq!(read_term(&term_text(term)), Some(term), "{text:?}");
+            assert!(term.epoch < 1 << 53 && term.nonce < 1 << 53, "{text:?}");
+        }
+        if let Ok(read) = serde_json::from_str::<Decision>(text) {
+            let written = serde_json::to_string(&read).expect("it can be written");
+            assert_eq!(serde_json::from_str::<Decision>(&written).ok(), Some(read), "{text:?}");
+        }
+    });
+}
