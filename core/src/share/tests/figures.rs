@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::super::*;
+use super::oracle::Oracle;
 use super::world::{CallEnd, Provider, World, WorldConfig};
 use crate::call::Completion;
 use crate::limit::controller::{Controller, Grant};
@@ -65,8 +66,8 @@ fn one_process(config: &WorldConfig, wanted: u32, seed: u64) -> Provider {
 }
 
 /// Returns the world after the same time, in which `members` together want as many calls.
-fn members(config: &WorldConfig, members: u32, wanted: u32, seed: u64) -> World {
-    let mut world = World::new(config.clone(), Rng::new(seed));
+fn members(config: &WorldConfig, members: u32, wanted: u32, seed: u64) -> World<Oracle> {
+    let mut world = World::new(config.clone(), Rng::new(seed), Oracle::new(config));
     for _ in 0..members {
         world.start_process(wanted / members);
     }
@@ -75,7 +76,7 @@ fn members(config: &WorldConfig, members: u32, wanted: u32, seed: u64) -> World 
 }
 
 /// Returns Jain's index of the calls of the processes after the first five seconds, in permille.
-fn fairness(world: &World) -> u64 {
+fn fairness(world: &World<Oracle>) -> u64 {
     let began = world.now.as_nanos() - SPAN.as_nanos() + 5_000_000_000;
     let mut calls = vec![0_u64; world.len()];
     for (p, at) in &world.starts {
@@ -116,7 +117,7 @@ fn shares_follow_a_demand_that_moves_every_three_seconds() {
     let config = config(12, None, Duration::from_millis(300));
     for seed in 0..4 {
         let alone = one_process(&config, 36, seed);
-        let mut world = World::new(config.clone(), Rng::new(seed));
+        let mut world = World::new(config.clone(), Rng::new(seed), Oracle::new(&config));
         for _ in 0..4 {
             world.start_process(2);
         }

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::super::*;
-use super::oracle::Exemption;
+use super::oracle::{Exemption, Oracle};
 use super::world::{MS, World, WorldConfig};
 use crate::limit::{LimitChoice, TideConfig};
 use crate::sim::rng::Rng;
@@ -42,7 +42,7 @@ fn random_config(rng: &mut Rng) -> WorldConfig {
 }
 
 /// One random fault, and how it ends.
-fn random_fault(world: &mut World, rng: &mut Rng, endings: &mut Vec<(Instant, Ending)>) {
+fn random_fault(world: &mut World<Oracle>, rng: &mut Rng, endings: &mut Vec<(Instant, Ending)>) {
     let alive: Vec<usize> = (0..world.len()).filter(|p| world.is_alive(*p)).collect();
     let p = alive[rng.below(alive.len() as u64) as usize];
     let span = Duration::from_millis([300, 1_500, 5_000][rng.below(3) as usize]);
@@ -84,7 +84,7 @@ enum Ending {
     Store,
 }
 
-fn end_faults(world: &mut World, endings: &mut Vec<(Instant, Ending)>, until: Instant) {
+fn end_faults(world: &mut World<Oracle>, endings: &mut Vec<(Instant, Ending)>, until: Instant) {
     endings.retain(|(at, ending)| {
         if *at > until {
             return true;
@@ -110,7 +110,8 @@ fn run_world(seed: u64) -> Totals {
     let mut faults = rng.fork(1);
     let config = random_config(&mut faults);
     let ttl = config.share.ttl;
-    let mut world = World::new(config, rng.fork(2));
+    let oracle = Oracle::new(&config);
+    let mut world = World::new(config, rng.fork(2), oracle);
     for _ in 0..=faults.below(4) {
         world.start_process(1 + faults.below(12) as u32);
     }
@@ -124,12 +125,12 @@ fn run_world(seed: u64) -> Totals {
         end_faults(&mut world, &mut endings, next);
     }
     heal(&mut world, &mut endings, ttl);
-    let oracle = world.oracle;
+    let oracle = world.observer;
     Totals { calls: oracle.calls, cuts: oracle.cuts, exempt: oracle.exempt }
 }
 
 /// Ends all faults. After two TTLs, and after its turn, every member starts calls again.
-fn heal(world: &mut World, endings: &mut Vec<(Instant, Ending)>, ttl: Duration) {
+fn heal(world: &mut World<Oracle>, endings: &mut Vec<(Instant, Ending)>, ttl: Duration) {
     end_faults(world, endings, Instant::MAX);
     world.config.lost = 0;
     world.config.repeated = 0;
@@ -150,7 +151,11 @@ fn heal(world: &mut World, endings: &mut Vec<(Instant, Ending)>, ttl: Duration) 
     let turns = Duration::from_secs(2 * alive.len() as u64);
     world.run_until(began + ttl + ttl + turns);
     for p in alive {
-        assert!(world.last_start(p) > began, "member {p} makes progress after healing: {}", world.state());
+        assert!(
+            world.observer.last_start(world.id(p)) > began,
+            "member {p} makes progress after healing: {}",
+            world.state()
+        );
     }
 }
 
@@ -249,7 +254,8 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
         stops_before_send: false,
         clocks_drift: false,
     };
-    let mut world = World::new(config, Rng::new(history as u64));
+    let oracle = Oracle::new(&config);
+    let mut world = World::new(config, Rng::new(history as u64), oracle);
     world.start_process(2);
     world.start_process(2);
     world.run_until(world.now + Duration::from_nanos(200 * MS));

@@ -2,7 +2,7 @@
 //!
 //! The network loses, delays, repeats and reorders messages, and can disconnect a process. The store can lose
 //! its last writes or all of them. Processes have clocks of their own, and are suspended, killed and started.
-//! The [`Oracle`] checks the laws at each step.
+//! An [`Observer`] sees each step.
 //!
 //! `p` is the index of a process. An instant named `local` is by the clock of the process, any other is true
 //! time.
@@ -15,7 +15,6 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::super::*;
-use super::oracle::{DriftingClock, Oracle};
 use crate::call::Outcome;
 use crate::limit::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice};
 use crate::sim::rng::Rng;
@@ -102,6 +101,64 @@ impl Provider {
     }
 }
 
+/// Sees what crosses the borders of the processes: messages, clocks and calls. Each method is called as it
+/// happens; by default it does nothing.
+///
+/// An instant named `local` is by the clock of the process, `now` is true time.
+#[expect(unused_variables, reason = "the names of the parameters are their documentation")]
+pub(super) trait Observer {
+    /// A process starts.
+    fn on_member(&mut self, id: MemberId, now: Instant, clock: DriftingClock) {}
+    /// A member sends a report.
+    fn on_report_sent(&mut self, local: Instant, report: &MemberReport) {}
+    /// A member adopts a decision.
+    fn on_adopted(&mut self, id: MemberId, local: Instant, decision: &Decision) {}
+    /// A leader takes the lead in the store.
+    fn on_lead(&mut self, now: Instant, lead: &Lead) {}
+    /// A process learns that it is the leader, and the version of the snapshot that it got.
+    fn on_leader(&mut self, term: Term, snapshot: Option<u64>) {}
+    /// A leader processes reports, and makes a decision next.
+    fn on_reports(&mut self, now: Instant, term: Term, local: Instant, reports: &[MemberReport]) {}
+    /// A leader makes a decision.
+    fn on_decision_made(&mut self, now: Instant, local: Instant, decision: &Decision) {}
+    /// The store accepts a decision.
+    fn on_published(&mut self, now: Instant, decision: &Decision) {}
+    /// The store has this term now.
+    fn on_term(&mut self, now: Instant, term: Term) {}
+    /// The store has lost all decisions that it accepted but the first `kept`, and has this term now.
+    fn on_lost_writes(&mut self, now: Instant, kept: usize, term: Term) {}
+    /// A call is granted. `in_flight` counts the granted calls of the member, this one included.
+    fn on_granted(&mut self, id: MemberId, local: Instant, call: u64, in_flight: u32) {}
+    /// A granted call is sent to the provider.
+    fn on_call(&mut self, id: MemberId, now: Instant, call: u64, in_flight: u32) {}
+    /// The provider ends a call.
+    fn on_call_ended(&mut self, id: MemberId, call: u64) {}
+    /// The member handles the end of a call.
+    fn on_finished(&mut self, id: MemberId, call: u64, outcome: Outcome) {}
+}
+
+impl Observer for () {}
+
+/// The clock of a process: it starts at `origin` and runs at `rate` parts per million.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DriftingClock {
+    pub(super) origin: u64,
+    pub(super) rate: u64,
+}
+
+impl DriftingClock {
+    pub(super) fn local(self, at: Instant) -> Instant {
+        let nanos = u128::from(at.as_nanos()) * u128::from(self.rate) / 1_000_000;
+        Instant::from_nanos(self.origin + nanos as u64)
+    }
+
+    /// Returns the true time at which the clock shows `local`, or just after it.
+    pub(super) fn true_time(self, local: Instant) -> Instant {
+        let nanos = u128::from(local.as_nanos().saturating_sub(self.origin)) * 1_000_000;
+        Instant::from_nanos(nanos.div_ceil(u128::from(self.rate)) as u64 + 1)
+    }
+}
+
 /// A message from a process to the store.
 #[derive(Clone, Debug)]
 enum Request {
@@ -162,7 +219,8 @@ struct Process {
     wake_at: Instant,
 }
 
-pub(super) struct World {
+/// Processes, their store and their provider.
+pub(super) struct World<O = ()> {
     pub(super) config: WorldConfig,
     pub(super) now: Instant,
     rng: Rng,
@@ -179,13 +237,14 @@ pub(super) struct World {
     pub(super) provider: Provider,
     /// The process and the time of each call that was sent.
     pub(super) starts: Vec<(usize, Instant)>,
-    pub(super) oracle: Oracle,
+    /// The number of decisions that the store has accepted.
+    published: usize,
+    pub(super) observer: O,
 }
 
-impl World {
-    pub(super) fn new(config: WorldConfig, rng: Rng) -> Self {
+impl<O: Observer> World<O> {
+    pub(super) fn new(config: WorldConfig, rng: Rng, observer: O) -> Self {
         Self {
-            oracle: Oracle::new(&config),
             config,
             now: Instant::from_nanos(1_000 * MS),
             rng,
@@ -198,6 +257,8 @@ impl World {
             numbered: 0,
             provider: Provider::default(),
             starts: Vec::new(),
+            published: 0,
+            observer,
         }
     }
 
@@ -234,7 +295,7 @@ impl World {
             wanted,
             wake_at: Instant::MAX,
         });
-        self.oracle.add_member(id, self.now, clock);
+        self.observer.on_member(id, self.now, clock);
         self.after(p);
         p
     }
@@ -261,9 +322,8 @@ impl World {
         newest.map_or(Vec::new(), |newest| newest.shares.values().map(|given| given.pace_ns).collect())
     }
 
-    /// Returns when the process last sent a call under a lease.
-    pub(super) fn last_start(&self, p: usize) -> Instant {
-        self.oracle.last_start(self.processes[p].id)
+    pub(super) fn id(&self, p: usize) -> MemberId {
+        self.processes[p].id
     }
 
     /// Describes the newest decision, for a failing test.
@@ -318,7 +378,7 @@ impl World {
             self.backups.last().map(|(_, store, published)| (store.clone(), *published)).unwrap_or_default();
         self.store = store;
         let term = self.store.term();
-        self.oracle.on_lost_writes(self.now, published, term);
+        self.observer.on_lost_writes(self.now, published, term);
     }
 
     fn local(&self, p: usize) -> Instant {
@@ -370,7 +430,7 @@ impl World {
             }
             Event::CallEnds(p, call, end) => {
                 self.provider.in_flight -= 1;
-                self.oracle.on_call_ended(self.processes[p].id, call);
+                self.observer.on_call_ended(self.processes[p].id, call);
                 self.schedule(self.now, Event::Ended(p, call, end));
             }
             Event::Ended(p, call, end) => {
@@ -409,7 +469,7 @@ impl World {
             Request::TakeLead(request) => {
                 let lead = self.store.take_lead(request);
                 if lead.term == request.term {
-                    self.oracle.on_lead(self.now, &lead);
+                    self.observer.on_lead(self.now, &lead);
                 }
                 Some(Answer::Lead(lead))
             }
@@ -420,14 +480,15 @@ impl World {
                 let decided = self.store.decide(decide, read);
                 let newest = self.store.decisions_since(Term::default(), 0);
                 if newest.as_ref().map(|newest| newest.version) != before && newest.as_ref() == Some(&decision) {
-                    self.oracle.on_published(self.now, &decision);
+                    self.published += 1;
+                    self.observer.on_published(self.now, &decision);
                 }
-                self.oracle.on_term(self.now, decided.term);
+                self.observer.on_term(self.now, decided.term);
                 Some(Answer::Decided(term, decided))
             }
         };
         if self.backups.last().is_none_or(|(at, ..)| self.now - *at >= Duration::from_millis(10)) {
-            self.backups.push((self.now, self.store.clone(), self.oracle.published()));
+            self.backups.push((self.now, self.store.clone(), self.published));
             if self.backups.len() > 150 {
                 self.backups.remove(0);
             }
@@ -449,12 +510,12 @@ impl World {
                 let process = &mut self.processes[p];
                 process.newest = (decision.term, decision.version);
                 if process.member.on_decision(local, &decision) {
-                    self.oracle.on_adopted(process.id, local, &decision);
+                    self.observer.on_adopted(process.id, local, &decision);
                 }
             }
             Answer::Lead(lead) => {
                 if self.processes[p].member.on_lead(lead.term) {
-                    self.oracle.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
+                    self.observer.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
                     let config = &self.config;
                     let leader = Coordinator::take_over(
                         local,
@@ -473,7 +534,7 @@ impl World {
                 if let Some(leader) = process.leader.as_mut().filter(|leader| leader.term() == term) {
                     leader.on_reports(local, &reports.reports);
                     process.read = reports.next;
-                    self.oracle.on_reports(self.now, term, local, &reports.reports);
+                    self.observer.on_reports(self.now, term, local, &reports.reports);
                 }
             }
             Answer::Decided(term, decided) => {
@@ -495,7 +556,7 @@ impl World {
         while let Some(effect) = self.processes[p].member.poll_effect() {
             let request = match effect {
                 MemberEffect::Report(report) => {
-                    self.oracle.on_report_sent(local, &report);
+                    self.observer.on_report_sent(local, &report);
                     Request::Report(report)
                 }
                 MemberEffect::ReadDecision => {
@@ -512,7 +573,7 @@ impl World {
             let request = match effect {
                 CoordinatorEffect::ReadReports => Request::ReadReports(term, read),
                 CoordinatorEffect::Decide(decide) => {
-                    self.oracle.on_decision_made(self.now, local, &decide.decision);
+                    self.observer.on_decision_made(self.now, local, &decide.decision);
                     Request::Decide(decide, read)
                 }
             };
@@ -544,7 +605,7 @@ impl World {
             process.grants += 1;
             process.granted.insert(grant, (local, member.limit(local), in_flight + 1));
             member.on_grant(local, grant, in_flight + 1);
-            self.oracle.on_granted(process.id, local, grant, in_flight + 1);
+            self.observer.on_granted(process.id, local, grant, in_flight + 1);
             if self.config.stops_before_send && self.rng.below(2_000) == 0 {
                 // The process stops between the grant and the first byte.
                 let span = Duration::from_nanos(self.rng.below(2 * self.config.share.ttl.as_nanos()));
@@ -564,7 +625,7 @@ impl World {
         }
         let process = &self.processes[p];
         let granted = process.granted.len() as u32;
-        self.oracle.on_call(process.id, self.now, call, granted);
+        self.observer.on_call(process.id, self.now, call, granted);
         self.starts.push((p, self.now));
         let end = self.provider.start(self.now, &self.config, &mut self.rng);
         self.schedule(end.at, Event::CallEnds(p, call, end));
@@ -585,6 +646,6 @@ impl World {
             is_cooling_down: false,
         };
         process.member.on_outcome(local, &report);
-        self.oracle.on_finished(process.id, call, outcome);
+        self.observer.on_finished(process.id, call, outcome);
     }
 }
