@@ -118,5 +118,7 @@ pub mod provider;
 pub mod report;
 pub mod rng;
 pub mod scenario;
+#[cfg(test)]
+pub(crate) mod sharing;
 pub mod suite;
 pub mod world;

@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 
 use super::super::*;
 use super::oracle::Oracle;
-use super::world::{CallEnd, Provider, World, WorldConfig};
 use crate::call::Completion;
 use crate::limit::controller::{Controller, Grant};
 use crate::limit::{LimitChoice, TideConfig};
 use crate::sim::rng::Rng;
+use crate::sim::sharing::{CallEnd, Provider, World, WorldConfig};
 use crate::time::{Duration, Instant};
 
 /// How long each run lasts.

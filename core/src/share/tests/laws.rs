@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 
 use super::super::*;
 use super::oracle::{Exemption, Oracle};
-use super::world::{MS, World, WorldConfig};
 use crate::limit::{LimitChoice, TideConfig};
 use crate::sim::rng::Rng;
+use crate::sim::sharing::{MS, World, WorldConfig};
 use crate::time::{Duration, Instant};
 
 fn random_config(rng: &mut Rng) -> WorldConfig {

@@ -3,7 +3,6 @@
 mod figures;
 mod laws;
 mod oracle;
-mod world;
 
 use alloc::boxed::Box;
 use alloc::vec;

@@ -8,8 +8,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::super::*;
-use super::world::{DriftingClock, Observer, WorldConfig};
 use crate::call::Outcome;
+use crate::sim::sharing::{DriftingClock, Observer, WorldConfig};
 use crate::time::{Duration, Instant};
 
 /// Why a call is not counted. The documentation of [`share`](crate::share) describes each exemption.

@@ -14,42 +14,42 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::super::*;
 use crate::call::Outcome;
 use crate::limit::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice};
+use crate::share::*;
 use crate::sim::rng::Rng;
 use crate::time::{Duration, Instant};
 
-pub(super) const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// The settings of a world.
 #[derive(Clone, Debug)]
-pub(super) struct WorldConfig {
-    pub(super) share: ShareConfig,
-    pub(super) choice: LimitChoice,
+pub(crate) struct WorldConfig {
+    pub(crate) share: ShareConfig,
+    pub(crate) choice: LimitChoice,
     /// The highest limit.
-    pub(super) cap: u32,
+    pub(crate) cap: u32,
     /// How many calls the provider serves at once. It refuses others.
-    pub(super) capacity: u32,
+    pub(crate) capacity: u32,
     /// The time between two calls that the provider accepts, with a bucket for [`BURST`] calls. It refuses
     /// others, with the time until the next one as Retry-After. `None` without a limit of the rate.
-    pub(super) interval: Option<Duration>,
+    pub(crate) interval: Option<Duration>,
     /// The longest time that a call takes, less 5 ms.
-    pub(super) longest_call: Duration,
+    pub(crate) longest_call: Duration,
     /// How many of 1000 messages are lost.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
     /// How many of 1000 messages arrive twice.
-    pub(super) repeated: u64,
+    pub(crate) repeated: u64,
     /// The longest delay of a message.
-    pub(super) delay: Duration,
+    pub(crate) delay: Duration,
     /// Whether a process is sometimes suspended between the grant of a call and its first byte.
-    pub(super) stops_before_send: bool,
+    pub(crate) stops_before_send: bool,
     /// Whether clocks drift and have different origins.
-    pub(super) clocks_drift: bool,
+    pub(crate) clocks_drift: bool,
 }
 
 impl WorldConfig {
-    pub(super) fn aimd() -> AimdConfig {
+    pub(crate) fn aimd() -> AimdConfig {
         AimdConfig {
             cooldown: Duration::from_millis(100),
             max_cooldown: Duration::from_millis(500),
@@ -59,30 +59,30 @@ impl WorldConfig {
 }
 
 /// How many calls the bucket of a rate holds.
-pub(super) const BURST: u32 = 8;
+pub(crate) const BURST: u32 = 8;
 
 /// How a call at the provider ends, and when.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CallEnd {
-    pub(super) outcome: Outcome,
-    pub(super) retry_after: Option<Duration>,
-    pub(super) at: Instant,
+pub(crate) struct CallEnd {
+    pub(crate) outcome: Outcome,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) at: Instant,
 }
 
 /// A provider with a number of slots, and perhaps a limit of the rate.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Provider {
-    pub(super) in_flight: u32,
+pub(crate) struct Provider {
+    pub(crate) in_flight: u32,
     /// When the bucket of the rate is full.
     full_at: Instant,
     /// The number of calls that it has answered, and refused.
-    pub(super) answered: u64,
-    pub(super) refused: u64,
+    pub(crate) answered: u64,
+    pub(crate) refused: u64,
 }
 
 impl Provider {
     /// Starts a call. The caller counts it as ended at the instant that this returns.
-    pub(super) fn start(&mut self, now: Instant, config: &WorldConfig, rng: &mut Rng) -> CallEnd {
+    pub(crate) fn start(&mut self, now: Instant, config: &WorldConfig, rng: &mut Rng) -> CallEnd {
         self.in_flight += 1;
         let wait = config.interval.map(|interval| {
             let bucket = Duration::from_nanos(interval.as_nanos() * u64::from(BURST - 1));
@@ -106,7 +106,7 @@ impl Provider {
 ///
 /// An instant named `local` is by the clock of the process, `now` is true time.
 #[expect(unused_variables, reason = "the names of the parameters are their documentation")]
-pub(super) trait Observer {
+pub(crate) trait Observer {
     /// A process starts.
     fn on_member(&mut self, id: MemberId, now: Instant, clock: DriftingClock) {}
     /// A member sends a report.
@@ -141,19 +141,19 @@ impl Observer for () {}
 
 /// The clock of a process: it starts at `origin` and runs at `rate` parts per million.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DriftingClock {
-    pub(super) origin: u64,
-    pub(super) rate: u64,
+pub(crate) struct DriftingClock {
+    pub(crate) origin: u64,
+    pub(crate) rate: u64,
 }
 
 impl DriftingClock {
-    pub(super) fn local(self, at: Instant) -> Instant {
+    pub(crate) fn local(self, at: Instant) -> Instant {
         let nanos = u128::from(at.as_nanos()) * u128::from(self.rate) / 1_000_000;
         Instant::from_nanos(self.origin + nanos as u64)
     }
 
     /// Returns the true time at which the clock shows `local`, or just after it.
-    pub(super) fn true_time(self, local: Instant) -> Instant {
+    pub(crate) fn true_time(self, local: Instant) -> Instant {
         let nanos = u128::from(local.as_nanos().saturating_sub(self.origin)) * 1_000_000;
         Instant::from_nanos(nanos.div_ceil(u128::from(self.rate)) as u64 + 1)
     }
@@ -220,9 +220,9 @@ struct Process {
 }
 
 /// Processes, their store and their provider.
-pub(super) struct World<O = ()> {
-    pub(super) config: WorldConfig,
-    pub(super) now: Instant,
+pub(crate) struct World<O = ()> {
+    pub(crate) config: WorldConfig,
+    pub(crate) now: Instant,
     rng: Rng,
     store: MemoryStore,
     store_is_down: bool,
@@ -234,16 +234,16 @@ pub(super) struct World<O = ()> {
     payloads: BTreeMap<u64, Event>,
     /// The number of the latest event.
     numbered: u64,
-    pub(super) provider: Provider,
+    pub(crate) provider: Provider,
     /// The process and the time of each call that was sent.
-    pub(super) starts: Vec<(usize, Instant)>,
+    pub(crate) starts: Vec<(usize, Instant)>,
     /// The number of decisions that the store has accepted.
     published: usize,
-    pub(super) observer: O,
+    pub(crate) observer: O,
 }
 
 impl<O: Observer> World<O> {
-    pub(super) fn new(config: WorldConfig, rng: Rng, observer: O) -> Self {
+    pub(crate) fn new(config: WorldConfig, rng: Rng, observer: O) -> Self {
         Self {
             config,
             now: Instant::from_nanos(1_000 * MS),
@@ -268,7 +268,7 @@ impl<O: Observer> World<O> {
         self.events.push(Reverse((at.max(self.now), self.numbered)));
     }
 
-    pub(super) fn start_process(&mut self, wanted: u32) -> usize {
+    pub(crate) fn start_process(&mut self, wanted: u32) -> usize {
         let p = self.processes.len();
         let clock = if self.config.clocks_drift {
             DriftingClock { origin: self.rng.below(1 << 50), rate: 996_000 + self.rng.below(8_001) }
@@ -300,34 +300,34 @@ impl<O: Observer> World<O> {
         p
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.processes.len()
     }
 
-    pub(super) fn is_alive(&self, p: usize) -> bool {
+    pub(crate) fn is_alive(&self, p: usize) -> bool {
         self.processes[p].is_alive
     }
 
-    pub(super) fn is_leader(&self, p: usize) -> bool {
+    pub(crate) fn is_leader(&self, p: usize) -> bool {
         self.processes[p].is_alive && self.processes[p].leader.is_some()
     }
 
-    pub(super) fn leaves(&self, p: usize) -> bool {
+    pub(crate) fn leaves(&self, p: usize) -> bool {
         self.processes[p].leaves
     }
 
     /// Returns the interval in nanoseconds that the newest decision gives to each member.
-    pub(super) fn paces(&self) -> Vec<u64> {
+    pub(crate) fn paces(&self) -> Vec<u64> {
         let newest = self.store.decisions_since(Term::default(), 0);
         newest.map_or(Vec::new(), |newest| newest.shares.values().map(|given| given.pace_ns).collect())
     }
 
-    pub(super) fn id(&self, p: usize) -> MemberId {
+    pub(crate) fn id(&self, p: usize) -> MemberId {
         self.processes[p].id
     }
 
     /// Describes the newest decision, for a failing test.
-    pub(super) fn state(&mut self) -> String {
+    pub(crate) fn state(&mut self) -> String {
         let newest = self.store.decisions_since(Term::default(), 0);
         format!(
             "store at {}: {:?}, {newest:#?}, provider {}/{}",
@@ -338,19 +338,19 @@ impl<O: Observer> World<O> {
         )
     }
 
-    pub(super) fn want(&mut self, p: usize, wanted: u32) {
+    pub(crate) fn want(&mut self, p: usize, wanted: u32) {
         let process = &mut self.processes[p];
         process.wanted = if process.leaves { 0 } else { wanted };
         self.schedule(self.now, Event::Wake(p));
     }
 
-    pub(super) fn kill(&mut self, p: usize) {
+    pub(crate) fn kill(&mut self, p: usize) {
         let process = &mut self.processes[p];
         process.is_alive = false;
         process.leader = None;
     }
 
-    pub(super) fn leave(&mut self, p: usize) {
+    pub(crate) fn leave(&mut self, p: usize) {
         let local = self.local(p);
         self.processes[p].member.leave(local);
         self.processes[p].wanted = 0;
@@ -358,20 +358,20 @@ impl<O: Observer> World<O> {
         self.after(p);
     }
 
-    pub(super) fn suspend(&mut self, p: usize, span: Duration) {
+    pub(crate) fn suspend(&mut self, p: usize, span: Duration) {
         self.processes[p].suspended_until = self.now + span;
     }
 
-    pub(super) fn set_disconnected(&mut self, p: usize, is_disconnected: bool) {
+    pub(crate) fn set_disconnected(&mut self, p: usize, is_disconnected: bool) {
         self.processes[p].is_disconnected = is_disconnected;
     }
 
-    pub(super) fn stop_store(&mut self, is_down: bool) {
+    pub(crate) fn stop_store(&mut self, is_down: bool) {
         self.store_is_down = is_down;
     }
 
     /// Makes the store lose the writes of the last `span`, or all writes if it is `None`.
-    pub(super) fn roll_back(&mut self, span: Option<Duration>) {
+    pub(crate) fn roll_back(&mut self, span: Option<Duration>) {
         let until = span.map_or(0, |span| self.now.as_nanos().saturating_sub(span.as_nanos()));
         self.backups.retain(|(at, ..)| at.as_nanos() <= until);
         let (store, published) =
@@ -386,7 +386,7 @@ impl<O: Observer> World<O> {
     }
 
     /// Runs until `end`.
-    pub(super) fn run_until(&mut self, end: Instant) {
+    pub(crate) fn run_until(&mut self, end: Instant) {
         while let Some(Reverse((at, number))) = self.events.peek().copied() {
             if at > end {
                 break;
