@@ -3,6 +3,7 @@
 mod figures;
 mod laws;
 mod oracle;
+mod story;
 
 use alloc::boxed::Box;
 use alloc::vec;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::super::*;
 use crate::call::Outcome;
-use crate::sim::sharing::{DriftingClock, Observer, WorldConfig};
+use crate::sim::sharing::{DriftingClock, SharingConfig, SharingObserver};
 use crate::time::{Duration, Instant};
 
 /// Why a call is not counted. The documentation of [`share`](crate::share) describes each exemption.
@@ -134,6 +134,8 @@ pub(super) struct Oracle {
     losses: u32,
     /// The number of calls that were sent.
     pub(super) calls: u64,
+    /// The member and the time of each of them.
+    pub(super) starts: Vec<(MemberId, Instant)>,
     /// The number of cuts of the limit.
     pub(super) cuts: u64,
     /// The number of calls by exemption.
@@ -141,7 +143,7 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn new(config: &WorldConfig) -> Self {
+    pub(super) fn new(config: &SharingConfig) -> Self {
         Self {
             share: config.share,
             cap: config.cap,
@@ -154,6 +156,7 @@ impl Oracle {
             term: Term::default(),
             losses: 0,
             calls: 0,
+            starts: Vec::new(),
             cuts: 0,
             exempt: BTreeMap::new(),
         }
@@ -169,7 +172,7 @@ impl Oracle {
     }
 }
 
-impl Observer for Oracle {
+impl SharingObserver for Oracle {
     fn on_member(&mut self, id: MemberId, now: Instant, clock: DriftingClock) {
         let view = MemberView {
             clock,
@@ -353,6 +356,7 @@ impl Observer for Oracle {
         self.exempt_calls(now);
         let (share, cap) = (self.share, self.cap);
         self.calls += 1;
+        self.starts.push((id, now));
         let view = self.member(id);
         let local = view.clock.local(now);
         let is_leased = view.is_leased(local);
