@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use tidegate_core::pipeline::{FailureKind, Hook, RetryKind, RowGroupBlock, RunReport};
 use tidegate_core::sim::report::Report;
 use tidegate_core::sim::scenario::{Intervention, Scenario};
+use tidegate_core::sim::sharing::{SharingChange, SharingEvent, SharingEventKind, SharingSample};
 use tidegate_core::sim::world::{Sample, Why, WhySubject};
 
 use crate::Module;
@@ -49,6 +50,12 @@ pub(crate) fn declarations(module: Module) -> Result<String> {
         written.subschema_for::<RunReport>();
         written.subschema_for::<Sample>();
         written.subschema_for::<Why>();
+    }
+    if module == Module::Playground {
+        read.subschema_for::<SharingChange>();
+        written.subschema_for::<SharingEvent>();
+        written.subschema_for::<SharingEventKind>();
+        written.subschema_for::<SharingSample>();
     }
     Types::new(read, written)?.text()
 }
