@@ -146,7 +146,7 @@ test("a link leads to the machines, and equal runs of them have equal figures", 
       await machines(page).getByRole("button", { name: "Play" }).waitFor();
       assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Machines");
       const figures = (seed) => {
-        const run = new kit.core.Machines(seed);
+        const run = new kit.machines.Machines(seed);
         run.advanceTo(5_000);
         run.change({ set: "alive", process: 0, alive: false });
         run.advanceTo(9_000);

@@ -14,12 +14,10 @@
 //! | `idle` | where the slot-time went |
 //! | `telemetry` | levels over the whole run |
 //! | `lanes` | what workers did lately |
-//! | `machines` | machines that share a limit: a run of its own |
 
 mod idle;
 mod lanes;
 mod layout;
-mod machines;
 mod telemetry;
 
 use js_sys::Float64Array;

@@ -1,6 +1,7 @@
 // The lessons: what each sets up, what to look at, what to do, and how the page notices that it was done.
 import type { Choice } from "../compare/sides.ts";
-import type { Intervention, SharingSample } from "../pkg/tidegate_playground.js";
+import type { SharingSample } from "../pkg/tidegate_machines.js";
+import type { Intervention } from "../pkg/tidegate_playground.js";
 import { sharesOf } from "../machines/texts.ts";
 import type { Simulation } from "../simulation.ts";
 

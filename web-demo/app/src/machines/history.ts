@@ -1,5 +1,5 @@
 // What the chart shows: the last half minute.
-import type { SharingSample } from "../pkg/tidegate_playground.js";
+import type { SharingSample } from "../pkg/tidegate_machines.js";
 import { sharesOf } from "./texts.ts";
 
 /** How much of the past is shown, in virtual s. */

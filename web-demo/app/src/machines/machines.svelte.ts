@@ -3,8 +3,9 @@
 import { mount } from "svelte";
 import { announce } from "../announce.ts";
 import { messageOf } from "../errors.ts";
-import init, { Machines as Run } from "../pkg/tidegate_playground.js";
-import type { SharingChange, SharingEvent, SharingSample } from "../pkg/tidegate_playground.js";
+import { fetched } from "../fetching.ts";
+import init, { Machines as Run } from "../pkg/tidegate_machines.js";
+import type { SharingChange, SharingEvent, SharingSample } from "../pkg/tidegate_machines.js";
 import { History } from "./history.ts";
 import MachinesView from "./Machines.svelte";
 import { eventText } from "./texts.ts";
@@ -45,8 +46,9 @@ export class Machines {
   /** Starts anew. */
   async restart() {
     try {
-      this.#loaded ??= init();
+      this.#loaded ??= fetched("The machines", () => init({ module_or_path: new URL("../pkg/tidegate_machines_bg.wasm", import.meta.url) }));
       await this.#loaded;
+      this.failure = "";
       this.#stop();
       this.#run?.free();
       this.#run = new Run(SEED);
@@ -56,6 +58,8 @@ export class Machines {
       this.phase = "ready";
       this.#look();
     } catch (error) {
+      // What failed may work the next time: the network comes and goes.
+      this.#loaded = undefined;
       this.#fail(error);
     }
   }
@@ -124,7 +128,7 @@ export class Machines {
 
   #fail(error: unknown) {
     this.#stop();
-    this.failure = messageOf(error);
+    this.failure = messageOf(error).replace(/\.?$/, ".");
     this.phase = "failed";
   }
 }

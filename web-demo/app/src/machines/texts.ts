@@ -1,5 +1,5 @@
 // Words for what happens to the machines.
-import type { ProcessSample, SharingEvent, SharingSample } from "../pkg/tidegate_playground.js";
+import type { ProcessSample, SharingEvent, SharingSample } from "../pkg/tidegate_machines.js";
 import { count } from "../format.ts";
 
 /** The name of a machine: A, B, C. */
