@@ -25,7 +25,7 @@
 //! ```
 //!
 //! `p` is the index of a process; each start of a process adds one. The *number* of a process, in samples,
-//! events and changes, stays the same if another process starts in the stead of a killed one. An instant
+//! events and changes, stays the same if another process starts in the place of a killed one. An instant
 //! named `local` is by the clock of the process, any other is true time.
 //!
 //! | file | contents |

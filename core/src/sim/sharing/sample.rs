@@ -146,7 +146,7 @@ pub enum SharingChange {
         /// Whether it does.
         connected: bool,
     },
-    /// Whether a process runs. A killed process does not come back: another one starts in its stead, without
+    /// Whether a process runs. A killed process does not come back: another one starts in its place, without
     /// a share and with a new identity, and gets its number.
     Alive {
         /// Its number.

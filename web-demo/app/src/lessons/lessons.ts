@@ -346,7 +346,7 @@ const MACHINES: Lesson = {
       done: ({ machines }) => machines !== undefined && machines.at >= 3e9 && isDivided(machines),
     },
     {
-      look: "A machine starts its calls within its share and asks nobody for a call. Ten times a second it reports what it needs, and the leader divides {limit|the limit} again.",
+      look: "A machine starts calls within its share, and no call waits for the store. Ten times a second it reports what it needs, and the leader divides {limit|the limit} again.",
       act: "Set what machine B wants to 1, and watch the others get its slots.",
       target: '#machines [data-machine="1"] input',
       done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.some(({ is_alive, wanted, share }) => is_alive && wanted <= 2 && share <= 2),

@@ -116,7 +116,7 @@ export class Machines {
     this.sample = sample;
     if (events.length > 0) {
       this.events = [...events.toReversed(), ...this.events].slice(0, MOST_EVENTS);
-      // That the machines start is no news.
+      // The start itself is not announced.
       if (sample.epoch > 0 && sample.at > 500e6) announce(events.map(eventText).join(" "));
     }
     this.onLook();
