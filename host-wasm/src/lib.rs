@@ -8,12 +8,13 @@
 //! | `live` | `tidegate` | real calls on the event loop: [`gate`], over a clock, a timer and a spawner ([`host`]); pipelines: [`pipeline`] |
 //! | `sim` | `tidegate_sim` | runs in virtual time: [`sim`]; replay of decision logs: [`replay`] |
 //! | `playground` | `tidegate_playground` | runs, and the figures that a page shows of them: [`playground`] |
+//! | `machines` | `tidegate_machines` | machines that share a limit, loaded on request: [`machines`] |
 //! | `files` | `tidegate_files` | scenario files, traces and decision logs, loaded on request: [`files`] |
 //!
 //! The first two belong to the TypeScript package beside this crate. No module contains the built-in
 //! scenarios: they are data files, which `tidegate-wasm-build` writes.
 
-#[cfg(feature = "engine")]
+#[cfg(any(feature = "engine", feature = "machines"))]
 #[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod convert;
 #[cfg(feature = "engine")]
@@ -26,6 +27,8 @@ pub mod gate;
 pub mod host;
 #[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod json;
+#[cfg(feature = "machines")]
+pub mod machines;
 #[cfg(feature = "live")]
 pub mod pipeline;
 #[cfg(feature = "playground")]

@@ -109,6 +109,9 @@ export async function loadCore() {
 /** The module that reads and writes files. */
 export const loadFiles = () => loadModule("tidegate_files");
 
+/** The machines that share a limit. */
+export const loadMachines = () => loadModule("tidegate_machines");
+
 async function loadModule(name) {
   const [[loaded], module] = await Promise.all([loadScripts(name), readFile(`${BINDINGS}${name}_bg.wasm`)]);
   loaded.initSync({ module });

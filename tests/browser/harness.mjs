@@ -1,7 +1,7 @@
 // What every test of the playground begins with: the server, the browser, and the core in this process.
 import { mkdir } from "node:fs/promises";
 import { after, before } from "node:test";
-import { ARTIFACTS, loadCore, loadFiles, startBrowser, startServer } from "./demo.mjs";
+import { ARTIFACTS, loadCore, loadFiles, loadMachines, startBrowser, startServer } from "./demo.mjs";
 import { PlaygroundPage } from "./playground-page.mjs";
 
 /** Longer than any run lasts, in virtual ms. */
@@ -14,6 +14,7 @@ export function playground() {
     browser: undefined,
     core: undefined,
     files: undefined,
+    machines: undefined,
     /** Opens the page for one test; it must have run without a complaint in the end. */
     async withPage(use, options) {
       const page = await PlaygroundPage.open(kit.browser, kit.server.url, options);
@@ -35,6 +36,7 @@ export function playground() {
     kit.server = await startServer();
     kit.core = await loadCore();
     kit.files = await loadFiles();
+    kit.machines = await loadMachines();
     kit.browser = await startBrowser();
   });
   after(async () => {

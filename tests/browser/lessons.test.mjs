@@ -5,6 +5,7 @@ import { playground } from "./harness.mjs";
 
 const kit = playground();
 
+const machines = (page) => page.locator("#machines");
 const live = (page) => page.locator("#controls");
 
 /** What a person does in each step; `watch`: nothing. */
@@ -27,6 +28,20 @@ const LESSONS = [
   { title: "A waiting worker yields its slot", steps: [play, hurry, watch] },
   { title: "An outage, and no row lost", steps: [play, explain, hurry, watch] },
   { title: "A limit on calls per minute", steps: [play, hurry, watch] },
+  {
+    title: "Three machines, one provider",
+    hasOwnView: true,
+    steps: [
+      (page) => machines(page).getByRole("button", { name: "Play" }).click(),
+      (page) => machines(page).getByRole("slider", { name: "Calls that machine B wants at once" }).fill("1"),
+      (page) => machines(page).getByRole("button", { name: "Cut off machine C from the store" }).click(),
+      (page) => page.locator("#machines [data-leads] .kill").click(),
+      async (page) => {
+        await machines(page).getByRole("button", { name: /^Start machine/ }).click();
+        await machines(page).getByRole("button", { name: "Reconnect machine C" }).click();
+      },
+    ],
+  },
 ];
 
 async function play(page) {
@@ -97,16 +112,63 @@ test("a step can be passed, taken back, and the lesson ended at any time", () =>
     { hash: "#/lessons" },
   ));
 
+test("a machine that is cut off keeps its slots until its lease ends; the others get them later, and the provider refuses nothing", () =>
+  kit.withPage(
+    async (playground, page) => {
+      await playground.tab("Machines");
+      const view = machines(page);
+      const machine = (name) => view.getByRole("region", { name: `Machine ${name}` });
+      const shares = async (...expected) =>
+        playground.waits((expected) => JSON.stringify([...document.querySelectorAll("#machines [data-share]")].map((one) => Number(one.dataset.share))) === expected, JSON.stringify(expected));
+      await view.getByRole("button", { name: "Play" }).click();
+      await shares(4, 4, 4);
+      await machine("C").getByRole("button", { name: "Cut off machine C from the store" }).click();
+      await machine("C").getByText("cut off", { exact: true }).waitFor();
+      await shares(6, 6, 0);
+      await machine("C").getByText("No lease: it starts no call. 12 wait.").waitFor();
+      await view.getByRole("button", { name: "Pause" }).click();
+      const events = await view.getByRole("list", { name: "What happened" }).getByRole("listitem").allTextContents();
+      const said = ["The leader takes back the share of machine C, 4 slots. Those of calls that may be out stay reserved for 5 s.", "The lease of machine C ends: it starts no more calls.", "Machine C is cut off from the store."];
+      assert.deepEqual(events.slice(0, 3).map((event) => said.findIndex((text) => event.endsWith(text))), [0, 1, 2], "the newest is first");
+      assert.match(await view.getByRole("region", { name: "Provider" }).textContent(), / 0 refused \(429\)/);
+      await view.getByRole("button", { name: "Start over" }).click();
+      await machine("C").getByText("No share yet").waitFor();
+    },
+    { hash: "#/lessons" },
+  ));
+
+test("a link leads to the machines, and equal runs of them have equal figures", () =>
+  kit.withPage(
+    async (playground, page) => {
+      await playground.tab("Machines");
+      await page.goto(page.url());
+      await page.reload();
+      await machines(page).getByRole("button", { name: "Play" }).waitFor();
+      assert.equal(await page.getByRole("tab", { selected: true }).textContent(), "Machines");
+      const figures = (seed) => {
+        const run = new kit.machines.Machines(seed);
+        run.advanceTo(5_000);
+        run.change({ set: "alive", process: 0, alive: false });
+        run.advanceTo(9_000);
+        assert.throws(() => run.change({ set: "wanted", process: 3, calls: 1 }), /there is no process 3: expected a number below 3/);
+        return { sample: run.sample(), events: run.takeEvents() };
+      };
+      assert.deepEqual(figures(1), figures(1));
+      assert.notDeepEqual(figures(1), figures(2));
+    },
+    { hash: "#/lessons" },
+  ));
+
 for (const [look, viewport] of [["wide", { width: 1440, height: 900 }], ["narrow", { width: 390, height: 844 }]]) {
   test(`a lesson covers nothing of what it speaks of, and both are in sight: ${look}`, () =>
     kit.withPage(
       async (playground, page) => {
         const lesson = page.getByRole("region", { name: "Lesson" });
         for (const [number] of LESSONS.entries()) {
-          if (number === 0) await page.getByRole("button", { name: /^Start lesson 1/ }).click();
+          if (number === 0) await page.getByRole("button", { name: /^Start lesson 1:/ }).click();
           else await lesson.getByRole("button", { name: "Next lesson" }).click();
           await lesson.getByRole("heading", { name: LESSONS[number].title }).waitFor();
-          await playground.stands();
+          if (!LESSONS[number].hasOwnView) await playground.stands();
           for (let step = 0; ; step += 1) {
             await lesson.getByRole("img", { name: `Step ${step + 1} of` }).waitFor();
             const problem = await page.waitForFunction(placement, undefined).then((found) => found.jsonValue());

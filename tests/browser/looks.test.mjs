@@ -49,6 +49,12 @@ const VIEWS = {
     await page.getByRole("button", { name: /^Start lesson 2/ }).click();
     await playground.stands();
   },
+  machines: async (playground, page) => {
+    await playground.tab("Machines");
+    await page.getByRole("button", { name: "Play", exact: true }).click();
+    await page.getByRole("button", { name: "Cut off machine C from the store" }).click();
+    await page.locator('#machines [data-machine="1"][data-share="6"]').waitFor();
+  },
   take: async (playground, page) => {
     await playground.playTo(2_000);
     await playground.tab("Share and export");

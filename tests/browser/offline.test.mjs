@@ -104,7 +104,7 @@ test("once loaded it opens and runs without its server", async () => {
   await page.getByRole("button", { name: "Fixed limit, AIMD" }).click();
   await playground.reaches("Ready");
   await playground.tab("Lessons");
-  await page.getByRole("button", { name: /^Start lesson 1/ }).waitFor();
+  await page.getByRole("button", { name: /^Start lesson 1:/ }).waitFor();
   const { address } = await playground.linked();
   await page.goto(address);
   await page.reload();

@@ -75,7 +75,7 @@ export class PlaygroundPage {
 
   /** What moves while a run goes on. */
   #movement() {
-    return this.page.evaluate(() => [...document.querySelectorAll("#virtual-time, #steps, #compare td, .seek")].map(({ dataset, style }) => `${dataset.value}${style.cssText}`).join());
+    return this.page.evaluate(() => [...document.querySelectorAll("#virtual-time, #steps, #compare td, .seek, #machines .clock")].map(({ dataset, style }) => `${dataset.value}${style.cssText}`).join());
   }
 
   /** Waits in the page for what a run leads to, for as long as it moves. */

@@ -52,7 +52,8 @@ fn run(options: &Options) -> Result<()> {
     // Before anything is compiled, which takes minutes.
     page::check_node()?;
     let home = home();
-    let modules = [build(&home, Module::Playground)?, build(&home, Module::Files)?];
+    let modules = [Module::Playground, Module::Files, Module::Machines].map(|module| build(&home, module));
+    let modules = modules.into_iter().collect::<Result<Vec<_>>>()?;
     let app = home.join("app");
     if let Some(folder) = &options.export {
         page::build(&app, &modules, folder)?;

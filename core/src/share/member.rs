@@ -346,6 +346,12 @@ impl Member {
         }
     }
 
+    /// Returns how much longer the lease is valid at `now`, or zero if it has lapsed.
+    #[must_use]
+    pub fn lease_left(&self, now: Instant) -> Duration {
+        self.lease_until - self.time.peek(now)
+    }
+
     /// Returns the number of calls in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {

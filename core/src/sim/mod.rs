@@ -106,6 +106,7 @@
 //! | [`provider`], [`latency`] | mock providers, and their latencies |
 //! | [`report`] | the results of a run, as data |
 //! | [`policy`] | the judgement of a task policy by stated thresholds |
+//! | [`sharing`] | processes that share a limit, under faults |
 //! | [`check`] | a checker of the laws that every run keeps |
 //! | [`suite`] | scenarios with expected results |
 //! | [`rng`], [`executor`] | seeded random numbers; futures in virtual time |
@@ -118,5 +119,6 @@ pub mod provider;
 pub mod report;
 pub mod rng;
 pub mod scenario;
+pub mod sharing;
 pub mod suite;
 pub mod world;

@@ -33,6 +33,8 @@ pub enum Module {
     Playground,
     /// What it loads when a file is asked for.
     Files,
+    /// What it loads when the machines that share a limit are.
+    Machines,
 }
 
 impl Module {
@@ -47,6 +49,7 @@ impl Module {
             Self::Sim => "tidegate_sim",
             Self::Playground => "tidegate_playground",
             Self::Files => "tidegate_files",
+            Self::Machines => "tidegate_machines",
         }
     }
 
@@ -57,6 +60,7 @@ impl Module {
             Self::Sim => "sim",
             Self::Playground => "playground",
             Self::Files => "files",
+            Self::Machines => "machines",
         }
     }
 

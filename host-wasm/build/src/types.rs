@@ -20,6 +20,7 @@ use tidegate_core::limit::RetryAfterStops;
 use tidegate_core::pipeline::{FailureKind, Hook, RetryKind, RowGroupBlock, RunReport};
 use tidegate_core::sim::report::Report;
 use tidegate_core::sim::scenario::{Intervention, Scenario};
+use tidegate_core::sim::sharing::{SharingChange, SharingEvent, SharingEventKind, SharingSample};
 use tidegate_core::sim::world::{Sample, Why, WhySubject};
 
 use crate::Module;
@@ -43,21 +44,30 @@ const NAMES: [(&str, &str); 5] = [
 pub(crate) fn declarations(module: Module) -> Result<String> {
     let mut read = SchemaSettings::draft2020_12().for_deserialize().into_generator();
     let mut written = SchemaSettings::draft2020_12().for_serialize().into_generator();
-    if module == Module::Live {
-        read.subschema_for::<Dimension>();
-        read.subschema_for::<RetryAfterStops>();
-        written.subschema_for::<FailureKind>();
-        written.subschema_for::<Hook>();
-        written.subschema_for::<RetryKind>();
-        written.subschema_for::<RowGroupBlock>();
-    } else {
-        read.subschema_for::<Scenario>();
-        read.subschema_for::<Intervention>();
-        read.subschema_for::<WhySubject>();
-        written.subschema_for::<Report>();
-        written.subschema_for::<RunReport>();
-        written.subschema_for::<Sample>();
-        written.subschema_for::<Why>();
+    match module {
+        Module::Live => {
+            read.subschema_for::<Dimension>();
+            read.subschema_for::<RetryAfterStops>();
+            written.subschema_for::<FailureKind>();
+            written.subschema_for::<Hook>();
+            written.subschema_for::<RetryKind>();
+            written.subschema_for::<RowGroupBlock>();
+        }
+        Module::Machines => {
+            read.subschema_for::<SharingChange>();
+            written.subschema_for::<SharingEvent>();
+            written.subschema_for::<SharingEventKind>();
+            written.subschema_for::<SharingSample>();
+        }
+        Module::Sim | Module::Playground | Module::Files => {
+            read.subschema_for::<Scenario>();
+            read.subschema_for::<Intervention>();
+            read.subschema_for::<WhySubject>();
+            written.subschema_for::<Report>();
+            written.subschema_for::<RunReport>();
+            written.subschema_for::<Sample>();
+            written.subschema_for::<Why>();
+        }
     }
     Types::new(read, written)?.text()
 }
@@ -240,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    const MODULES: [Module; 4] = [Module::Live, Module::Sim, Module::Playground, Module::Files];
+    const MODULES: [Module; 5] = [Module::Live, Module::Sim, Module::Playground, Module::Files, Module::Machines];
 
     /// Returns the declaration that begins with `begin`, up to the next one.
     fn declaration<'a>(text: &'a str, begin: &str) -> &'a str {

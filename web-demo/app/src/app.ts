@@ -24,6 +24,7 @@ import { openShare } from "./share/share.svelte.ts";
 import { Transport } from "./transport.ts";
 import { Explain } from "./explain/explain.svelte.ts";
 import { openWatch } from "./watch/screen.svelte.ts";
+import type { Machines } from "./machines/machines.svelte.ts";
 import type { Frame } from "./messages.ts";
 import type { View } from "./tabs.ts";
 
@@ -59,10 +60,21 @@ const watch = openWatch(byId("watch"), { explore: () => tabs.go("explore"), lear
 let begun: Promise<void> | undefined;
 const begin = () => (begun ??= simulation.begin().then(() => void (picker.scenarios = simulation.scenarios)));
 
+/** Opens the machines that share a limit once they are wanted: they have the scheduler on the page itself. */
+let machines: Promise<Machines> | undefined;
+function openMachines() {
+  machines ??= fetched("The machines", () => import("./machines/machines.svelte.ts")).then((module) => module.openMachines(byId("machines")));
+  machines.catch((error: unknown) => {
+    machines = undefined;
+    simulation.refuse(error);
+  });
+  return machines;
+}
+
 /** Opens the lessons once they are wanted: their words are more than the first screen has. */
 let lessons: Promise<unknown> | undefined;
 function openLessons() {
-  lessons ??= fetched("The lessons", () => import("./lessons/guide.svelte.ts")).then(({ Guide }) => new Guide(simulation, tabs, explain));
+  lessons ??= fetched("The lessons", () => import("./lessons/guide.svelte.ts")).then(({ Guide }) => new Guide(simulation, tabs, explain, openMachines));
   lessons.catch((error: unknown) => {
     lessons = undefined;
     simulation.refuse(error);
@@ -71,13 +83,15 @@ function openLessons() {
 
 function show(view: View) {
   watch.shown = view === "watch";
-  if (view !== "watch" && !begun) void begin().then(showUsual).catch(unlessShown);
+  if (view !== "watch" && view !== "machines" && !begun) void begin().then(showUsual).catch(unlessShown);
   if (view === "explore" || view === "compare") {
     share.view = view;
     void simulation.setMode(view === "explore" ? "one" : "two");
   }
   scenarioForm.shown = view === "scenario";
   if (view === "lessons") openLessons();
+  if (view === "machines") void openMachines();
+  void machines?.then((one) => (one.shown = tabs.view === "machines"));
   share.shown = view === "share";
   document.title = view === "watch" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;
 }

@@ -1,8 +1,8 @@
 // The views as tabs: arrow keys move between them, and each has an address.
 import { byId, part } from "./dom.ts";
 
-export type View = "watch" | "explore" | "compare" | "scenario" | "lessons" | "share";
-export const VIEWS = ["watch", "explore", "compare", "scenario", "lessons", "share"] as const;
+export type View = "watch" | "explore" | "compare" | "machines" | "scenario" | "lessons" | "share";
+export const VIEWS = ["watch", "explore", "compare", "machines", "scenario", "lessons", "share"] as const;
 
 const isView = (text: string): text is View => (VIEWS as readonly string[]).includes(text);
 

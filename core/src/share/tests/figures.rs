@@ -1,44 +1,30 @@
 //! What sharing costs without faults: several members beside one process that shares nothing.
 
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 
-use super::super::*;
-use super::world::{CallEnd, Provider, World, WorldConfig};
+use super::oracle::Oracle;
 use crate::call::Completion;
 use crate::limit::controller::{Controller, Grant};
-use crate::limit::{LimitChoice, TideConfig};
 use crate::sim::rng::Rng;
+use crate::sim::sharing::{CallEnd, SharingConfig, SharingWorld, SlotProvider};
 use crate::time::{Duration, Instant};
 
 /// How long each run lasts.
 const SPAN: Duration = Duration::from_secs(120);
 
-fn config(capacity: u32, interval: Option<Duration>, longest_call: Duration) -> WorldConfig {
-    WorldConfig {
-        share: ShareConfig::default(),
-        choice: LimitChoice::Tide(TideConfig::default()),
-        cap: 64,
-        capacity,
-        interval,
-        longest_call,
-        lost: 0,
-        repeated: 0,
-        delay: Duration::from_millis(2),
-        stops_before_send: false,
-        clocks_drift: false,
-    }
+fn config(capacity: u32, interval: Option<Duration>, longest_call: Duration) -> SharingConfig {
+    SharingConfig { capacity, interval, longest_call, groups: 2, ..SharingConfig::default() }
 }
 
 /// Returns the provider after a time in which one process calls it, which wants `wanted` calls in flight.
-fn one_process(config: &WorldConfig, wanted: u32, seed: u64) -> Provider {
+fn one_process(config: &SharingConfig, wanted: u32, seed: u64) -> SlotProvider {
     let (choice, mut rng) = (config.choice, Rng::new(seed));
     let mut now = Instant::from_nanos(1_000_000_000);
     let end = now + SPAN;
-    let mut controller = Controller::new(WorldConfig::aimd(), config.cap);
+    let mut controller = Controller::new(SharingConfig::aimd(), config.cap);
     controller.set_algorithm(now, choice.make().expect("valid"), Some(choice));
-    let mut provider = Provider::default();
+    let mut provider = SlotProvider::default();
     let mut calls: BTreeMap<(Instant, u64), (Grant, CallEnd)> = BTreeMap::new();
     while now < end {
         controller.on_time(now);
@@ -65,28 +51,26 @@ fn one_process(config: &WorldConfig, wanted: u32, seed: u64) -> Provider {
 }
 
 /// Returns the world after the same time, in which `members` together want as many calls.
-fn members(config: &WorldConfig, members: u32, wanted: u32, seed: u64) -> World {
-    let mut world = World::new(config.clone(), Rng::new(seed));
+fn members(config: &SharingConfig, members: u32, wanted: u32, seed: u64) -> SharingWorld<Oracle> {
+    let mut world = SharingWorld::new(config.clone(), Rng::new(seed), Oracle::new(config)).expect("valid");
     for _ in 0..members {
         world.start_process(wanted / members);
     }
-    world.run_until(world.now + SPAN);
+    world.advance_to(world.now + SPAN);
     world
 }
 
 /// Returns Jain's index of the calls of the processes after the first five seconds, in permille.
-fn fairness(world: &World) -> u64 {
+fn fairness(world: &SharingWorld<Oracle>) -> u64 {
     let began = world.now.as_nanos() - SPAN.as_nanos() + 5_000_000_000;
-    let mut calls = vec![0_u64; world.len()];
-    for (p, at) in &world.starts {
-        calls[*p] += u64::from(at.as_nanos() >= began);
-    }
+    let starts = |p| world.observer.starts.iter().filter(move |(id, at)| *id == world.id(p) && at.as_nanos() >= began);
+    let calls: Vec<u64> = (0..world.started()).map(|p| starts(p).count() as u64).collect();
     let (sum, squares) = (calls.iter().sum::<u64>(), calls.iter().map(|calls| calls * calls).sum::<u64>());
     sum * sum * 1_000 / (calls.len() as u64 * squares)
 }
 
 /// The refused calls of each 1000 that were answered.
-fn refused(provider: &Provider) -> u64 {
+fn refused(provider: &SlotProvider) -> u64 {
     provider.refused * 1_000 / provider.answered.max(1)
 }
 
@@ -116,7 +100,7 @@ fn shares_follow_a_demand_that_moves_every_three_seconds() {
     let config = config(12, None, Duration::from_millis(300));
     for seed in 0..4 {
         let alone = one_process(&config, 36, seed);
-        let mut world = World::new(config.clone(), Rng::new(seed));
+        let mut world = SharingWorld::new(config.clone(), Rng::new(seed), Oracle::new(&config)).expect("valid");
         for _ in 0..4 {
             world.start_process(2);
         }
@@ -124,7 +108,7 @@ fn shares_follow_a_demand_that_moves_every_three_seconds() {
             for p in 0..4 {
                 world.want(p, if p as u64 == turn % 4 { 30 } else { 2 });
             }
-            world.run_until(world.now + Duration::from_secs(3));
+            world.advance_to(world.now + Duration::from_secs(3));
         }
         let (few, some) = (refused(&alone), refused(&world.provider));
         let part = world.provider.answered * 1_000 / alone.answered;
@@ -160,10 +144,10 @@ fn members_that_share_a_rate_use_nearly_all_of_it() {
 fn members_start_no_more_calls_than_the_rate_that_is_divided_between_them() {
     let interval = Duration::from_millis(50);
     let mut world = members(&config(64, Some(interval), Duration::from_millis(300)), 4, 24, 1);
-    world.starts.clear();
+    world.observer.starts.clear();
     let mut paces = Vec::new();
     for _ in 0..300 {
-        world.run_until(world.now + Duration::from_millis(100));
+        world.advance_to(world.now + Duration::from_millis(100));
         paces.push(world.paces());
     }
     // In each second, the members start at most one call for each of their intervals, and one more each at
@@ -171,8 +155,12 @@ fn members_start_no_more_calls_than_the_rate_that_is_divided_between_them() {
     for (second, window) in paces.windows(13).enumerate() {
         let from = world.now.as_nanos() - 30_000_000_000 + second as u64 * 100_000_000;
         let from = from + 200_000_000;
-        let starts =
-            world.starts.iter().filter(|(_, at)| (from..from + 1_000_000_000).contains(&at.as_nanos())).count();
+        let starts = world
+            .observer
+            .starts
+            .iter()
+            .filter(|(_, at)| (from..from + 1_000_000_000).contains(&at.as_nanos()))
+            .count();
         let rate = |paces: &Vec<u64>| paces.iter().map(|pace| 1e9 / (*pace as f64)).sum::<f64>();
         let most = window.iter().map(rate).fold(0.0, f64::max);
         // A pace is quickened by a quarter at most.

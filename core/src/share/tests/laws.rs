@@ -6,13 +6,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::super::*;
-use super::oracle::Exemption;
-use super::world::{MS, World, WorldConfig};
+use super::oracle::{Exemption, Oracle};
 use crate::limit::{LimitChoice, TideConfig};
 use crate::sim::rng::Rng;
+use crate::sim::sharing::{SharingConfig, SharingWorld};
 use crate::time::{Duration, Instant};
 
-fn random_config(rng: &mut Rng) -> WorldConfig {
+fn random_config(rng: &mut Rng) -> SharingConfig {
     let on_loss = [OnLoss::Share, OnLoss::Stop, OnLoss::Alone][rng.below(3) as usize];
     let share = ShareConfig {
         ttl: Duration::from_secs(2),
@@ -23,7 +23,7 @@ fn random_config(rng: &mut Rng) -> WorldConfig {
         ..ShareConfig::default()
     };
     let cap = 1 + rng.below(24) as u32;
-    WorldConfig {
+    SharingConfig {
         share,
         choice: match rng.below(4) {
             0 => LimitChoice::Tide(TideConfig::default()),
@@ -38,12 +38,13 @@ fn random_config(rng: &mut Rng) -> WorldConfig {
         delay: Duration::from_millis([2, 20, 200][rng.below(3) as usize]),
         stops_before_send: true,
         clocks_drift: rng.below(2) == 0,
+        groups: 2,
     }
 }
 
 /// One random fault, and how it ends.
-fn random_fault(world: &mut World, rng: &mut Rng, endings: &mut Vec<(Instant, Ending)>) {
-    let alive: Vec<usize> = (0..world.len()).filter(|p| world.is_alive(*p)).collect();
+fn random_fault(world: &mut SharingWorld<Oracle>, rng: &mut Rng, endings: &mut Vec<(Instant, Ending)>) {
+    let alive: Vec<usize> = (0..world.started()).filter(|p| world.is_alive(*p)).collect();
     let p = alive[rng.below(alive.len() as u64) as usize];
     let span = Duration::from_millis([300, 1_500, 5_000][rng.below(3) as usize]);
     let end = world.now + span;
@@ -69,7 +70,7 @@ fn random_fault(world: &mut World, rng: &mut Rng, endings: &mut Vec<(Instant, En
             }
         }
         7 if alive.len() > 1 => world.leave(p),
-        8 if world.len() < 8 => {
+        8 if world.started() < 8 => {
             world.start_process(1 + rng.below(12) as u32);
         }
         9 => world.roll_back(Some(Duration::from_millis(rng.below(1_000)))),
@@ -84,7 +85,7 @@ enum Ending {
     Store,
 }
 
-fn end_faults(world: &mut World, endings: &mut Vec<(Instant, Ending)>, until: Instant) {
+fn end_faults(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Ending)>, until: Instant) {
     endings.retain(|(at, ending)| {
         if *at > until {
             return true;
@@ -110,7 +111,8 @@ fn run_world(seed: u64) -> Totals {
     let mut faults = rng.fork(1);
     let config = random_config(&mut faults);
     let ttl = config.share.ttl;
-    let mut world = World::new(config, rng.fork(2));
+    let oracle = Oracle::new(&config);
+    let mut world = SharingWorld::new(config, rng.fork(2), oracle).expect("valid");
     for _ in 0..=faults.below(4) {
         world.start_process(1 + faults.below(12) as u32);
     }
@@ -119,23 +121,23 @@ fn run_world(seed: u64) -> Totals {
     let quiet = faults.below(2_000);
     while world.now < heals_at {
         let next = world.now + Duration::from_millis(1 + faults.below(200 + quiet));
-        world.run_until(next);
+        world.advance_to(next);
         random_fault(&mut world, &mut faults, &mut endings);
         end_faults(&mut world, &mut endings, next);
     }
     heal(&mut world, &mut endings, ttl);
-    let oracle = world.oracle;
+    let oracle = world.observer;
     Totals { calls: oracle.calls, cuts: oracle.cuts, exempt: oracle.exempt }
 }
 
 /// Ends all faults. After two TTLs, and after its turn, every member starts calls again.
-fn heal(world: &mut World, endings: &mut Vec<(Instant, Ending)>, ttl: Duration) {
+fn heal(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Ending)>, ttl: Duration) {
     end_faults(world, endings, Instant::MAX);
     world.config.lost = 0;
     world.config.repeated = 0;
     world.config.stops_before_send = false;
     world.config.delay = Duration::from_millis(2);
-    let alive: Vec<usize> = (0..world.len()).filter(|p| world.is_alive(*p) && !world.leaves(*p)).collect();
+    let alive: Vec<usize> = (0..world.started()).filter(|p| world.is_alive(*p) && !world.leaves(*p)).collect();
     for p in &alive {
         world.suspend(*p, Duration::ZERO);
         world.want(*p, 4);
@@ -144,13 +146,17 @@ fn heal(world: &mut World, endings: &mut Vec<(Instant, Ending)>, ttl: Duration) 
     // for the lease and the longest call.
     world.config.longest_call = Duration::from_millis(50);
     let takeover = Duration::from_secs(1);
-    world.run_until(world.now + takeover + ttl + world.config.share.call_timeout);
+    world.advance_to(world.now + takeover + ttl + world.config.share.call_timeout);
     let began = world.now;
     // There may be one slot, and two groups that take turns of a second.
     let turns = Duration::from_secs(2 * alive.len() as u64);
-    world.run_until(began + ttl + ttl + turns);
+    world.advance_to(began + ttl + ttl + turns);
     for p in alive {
-        assert!(world.last_start(p) > began, "member {p} makes progress after healing: {}", world.state());
+        assert!(
+            world.observer.last_start(world.id(p)) > began,
+            "member {p} makes progress after healing: {}",
+            world.state()
+        );
     }
 }
 
@@ -236,7 +242,7 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
         on_loss,
         ..ShareConfig::default()
     };
-    let config = WorldConfig {
+    let config = SharingConfig {
         share,
         choice: LimitChoice::Aimd,
         cap: 2,
@@ -248,11 +254,13 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
         delay: Duration::from_millis(4),
         stops_before_send: false,
         clocks_drift: false,
+        groups: 2,
     };
-    let mut world = World::new(config, Rng::new(history as u64));
+    let oracle = Oracle::new(&config);
+    let mut world = SharingWorld::new(config, Rng::new(history as u64), oracle).expect("valid");
     world.start_process(2);
     world.start_process(2);
-    world.run_until(world.now + Duration::from_nanos(200 * MS));
+    world.advance_to(world.now + Duration::from_millis(200));
     let mut rest = history;
     for _ in 0..depth {
         let step = STEPS[rest % STEPS.len()];
@@ -266,7 +274,7 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
             Step::KillFirst => world.kill(0),
             Step::LoseLastWrites => world.roll_back(Some(Duration::from_millis(120))),
         }
-        world.run_until(world.now + Duration::from_nanos(200 * MS));
+        world.advance_to(world.now + Duration::from_millis(200));
         world.set_disconnected(0, false);
         world.set_disconnected(1, false);
         world.stop_store(false);

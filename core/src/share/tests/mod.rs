@@ -3,7 +3,7 @@
 mod figures;
 mod laws;
 mod oracle;
-mod world;
+mod story;
 
 use alloc::boxed::Box;
 use alloc::vec;

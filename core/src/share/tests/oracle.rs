@@ -8,8 +8,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::super::*;
-use super::world::WorldConfig;
 use crate::call::Outcome;
+use crate::sim::sharing::{DriftingClock, SharingConfig, SharingObserver};
 use crate::time::{Duration, Instant};
 
 /// Why a call is not counted. The documentation of [`share`](crate::share) describes each exemption.
@@ -19,26 +19,6 @@ pub(super) enum Exemption {
     E2,
     E3,
     E4,
-}
-
-/// The clock of a process: it starts at `origin` and runs at `rate` parts per million.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DriftingClock {
-    pub(super) origin: u64,
-    pub(super) rate: u64,
-}
-
-impl DriftingClock {
-    pub(super) fn local(self, at: Instant) -> Instant {
-        let nanos = u128::from(at.as_nanos()) * u128::from(self.rate) / 1_000_000;
-        Instant::from_nanos(self.origin + nanos as u64)
-    }
-
-    /// Returns the true time at which the clock shows `local`, or just after it.
-    pub(super) fn true_time(self, local: Instant) -> Instant {
-        let nanos = u128::from(local.as_nanos().saturating_sub(self.origin)) * 1_000_000;
-        Instant::from_nanos(nanos.div_ceil(u128::from(self.rate)) as u64 + 1)
-    }
 }
 
 /// The decision that a member has adopted last.
@@ -154,6 +134,8 @@ pub(super) struct Oracle {
     losses: u32,
     /// The number of calls that were sent.
     pub(super) calls: u64,
+    /// The member and the time of each of them.
+    pub(super) starts: Vec<(MemberId, Instant)>,
     /// The number of cuts of the limit.
     pub(super) cuts: u64,
     /// The number of calls by exemption.
@@ -161,7 +143,7 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn new(config: &WorldConfig) -> Self {
+    pub(super) fn new(config: &SharingConfig) -> Self {
         Self {
             share: config.share,
             cap: config.cap,
@@ -174,6 +156,7 @@ impl Oracle {
             term: Term::default(),
             losses: 0,
             calls: 0,
+            starts: Vec::new(),
             cuts: 0,
             exempt: BTreeMap::new(),
         }
@@ -183,7 +166,14 @@ impl Oracle {
         self.members.get_mut(&id).expect("the member is known")
     }
 
-    pub(super) fn add_member(&mut self, id: MemberId, now: Instant, clock: DriftingClock) {
+    /// Returns when the member last sent a call under a lease.
+    pub(super) fn last_start(&self, id: MemberId) -> Instant {
+        self.members[&id].last_start
+    }
+}
+
+impl SharingObserver for Oracle {
+    fn on_member(&mut self, id: MemberId, now: Instant, clock: DriftingClock) {
         let view = MemberView {
             clock,
             joined: clock.local(now),
@@ -197,19 +187,7 @@ impl Oracle {
         self.members.insert(id, view);
     }
 
-    /// Returns when the member last sent a call under a lease.
-    pub(super) fn last_start(&self, id: MemberId) -> Instant {
-        self.members[&id].last_start
-    }
-
-    pub(super) fn published(&self) -> usize {
-        self.published.len()
-    }
-}
-
-/// Messages.
-impl Oracle {
-    pub(super) fn on_report_sent(&mut self, local: Instant, report: &MemberReport) {
+    fn on_report_sent(&mut self, local: Instant, report: &MemberReport) {
         let view = self.member(report.member);
         let until = report.ended as usize;
         assert_eq!(until, view.finished.len(), "a report counts every ended call");
@@ -220,7 +198,7 @@ impl Oracle {
         view.sent.insert(report.seq, (local, report.ended));
     }
 
-    pub(super) fn on_adopted(&mut self, id: MemberId, local: Instant, decision: &Decision) {
+    fn on_adopted(&mut self, id: MemberId, local: Instant, decision: &Decision) {
         let is_it = |published: &Published| (published.term, published.version) == (decision.term, decision.version);
         let place = self.published.iter().rposition(is_it).expect("a decision comes from the store");
         let ttl = self.share.ttl;
@@ -245,8 +223,7 @@ impl Oracle {
         });
     }
 
-    /// A leader takes the lead in the store.
-    pub(super) fn on_lead(&mut self, now: Instant, lead: &Lead) {
+    fn on_lead(&mut self, now: Instant, lead: &Lead) {
         self.exempt_calls(now);
         let mut view = LeaderView::default();
         if let Some(snapshot) = &lead.snapshot {
@@ -260,14 +237,12 @@ impl Oracle {
         self.on_term(now, lead.term);
     }
 
-    /// A process learns that it is the leader.
-    pub(super) fn on_leader(&mut self, term: Term, snapshot: Option<u64>) {
+    fn on_leader(&mut self, term: Term, snapshot: Option<u64>) {
         let view = self.leads[&(term, snapshot)].clone();
         self.leaders.insert(term, view);
     }
 
-    /// A leader processes reports, and makes a decision next.
-    pub(super) fn on_reports(&mut self, now: Instant, term: Term, local: Instant, reports: &[MemberReport]) {
+    fn on_reports(&mut self, now: Instant, term: Term, local: Instant, reports: &[MemberReport]) {
         self.exempt_calls(now);
         let Some(view) = self.leaders.get_mut(&term) else { return };
         let (mut successes, mut is_forced, mut lost_writes) = (0, false, false);
@@ -299,7 +274,7 @@ impl Oracle {
         view.successes = successes;
     }
 
-    pub(super) fn on_decision_made(&mut self, now: Instant, local: Instant, decision: &Decision) {
+    fn on_decision_made(&mut self, now: Instant, local: Instant, decision: &Decision) {
         self.exempt_calls(now);
         let fast = self.share.fast_beat;
         let view = self.leaders.get_mut(&decision.term).expect("a leader makes decisions");
@@ -335,7 +310,7 @@ impl Oracle {
         self.made.insert((decision.term, decision.version), (view.cut_version, in_flight));
     }
 
-    pub(super) fn on_published(&mut self, now: Instant, decision: &Decision) {
+    fn on_published(&mut self, now: Instant, decision: &Decision) {
         self.exempt_calls(now);
         let (cut_version, in_flight) = self.made[&(decision.term, decision.version)].clone();
         let (term, version, limit) = (decision.term, decision.version, decision.limit);
@@ -347,14 +322,13 @@ impl Oracle {
         self.published.push(Published { term, version, limit, cut_version, in_flight, is_lost: false });
     }
 
-    pub(super) fn on_term(&mut self, now: Instant, term: Term) {
+    fn on_term(&mut self, now: Instant, term: Term) {
         self.exempt_calls(now);
         self.term = term;
         self.exempt_calls(now);
     }
 
-    /// The store lost all decisions but the first `kept`.
-    pub(super) fn on_lost_writes(&mut self, now: Instant, kept: usize, term: Term) {
+    fn on_lost_writes(&mut self, now: Instant, kept: usize, term: Term) {
         self.exempt_calls(now);
         self.losses += 1;
         for published in &mut self.published[kept..] {
@@ -362,11 +336,8 @@ impl Oracle {
         }
         self.on_term(now, term);
     }
-}
 
-/// Calls.
-impl Oracle {
-    pub(super) fn on_granted(&mut self, id: MemberId, local: Instant, call: u64, in_flight: u32) {
+    fn on_granted(&mut self, id: MemberId, local: Instant, call: u64, in_flight: u32) {
         let view = self.member(id);
         let is_leased = view.is_leased(local);
         let frozen = view.frozen.len() as u32;
@@ -381,10 +352,11 @@ impl Oracle {
         view.calls.insert(call, Call { place, version, is_at_provider: false, exemption: None });
     }
 
-    pub(super) fn on_call(&mut self, id: MemberId, now: Instant, call: u64, in_flight: u32) {
+    fn on_call(&mut self, id: MemberId, now: Instant, call: u64, in_flight: u32) {
         self.exempt_calls(now);
         let (share, cap) = (self.share, self.cap);
         self.calls += 1;
+        self.starts.push((id, now));
         let view = self.member(id);
         let local = view.clock.local(now);
         let is_leased = view.is_leased(local);
@@ -431,15 +403,13 @@ impl Oracle {
         );
     }
 
-    /// The provider ends a call.
-    pub(super) fn on_call_ended(&mut self, id: MemberId, call: u64) {
+    fn on_call_ended(&mut self, id: MemberId, call: u64) {
         if let Some(call) = self.member(id).calls.get_mut(&call) {
             call.is_at_provider = false;
         }
     }
 
-    /// The member handles the end of a call.
-    pub(super) fn on_finished(&mut self, id: MemberId, call: u64, outcome: Outcome) {
+    fn on_finished(&mut self, id: MemberId, call: u64, outcome: Outcome) {
         let view = self.member(id);
         let call = view.calls.remove(&call).expect("a call ends once");
         if outcome == Outcome::RateLimited {
@@ -447,7 +417,9 @@ impl Oracle {
         }
         view.finished.push((outcome, call.version));
     }
+}
 
+impl Oracle {
     /// Exempts the calls to which E3 or E4 applies now.
     fn exempt_calls(&mut self, now: Instant) {
         let hold = self.share.call_timeout.min(self.share.ttl);

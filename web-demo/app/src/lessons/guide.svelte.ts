@@ -8,8 +8,9 @@ import LessonList from "./LessonList.svelte";
 import LessonPanel from "./LessonPanel.svelte";
 import type { Simulation } from "../simulation.ts";
 import type { Tabs } from "../tabs.ts";
+import type { Machines } from "../machines/machines.svelte.ts";
 import type { Explain } from "../explain/explain.svelte.ts";
-import type { Since } from "./lessons.ts";
+import type { ScenarioLesson, Since } from "./lessons.ts";
 
 /** How long a step stays once it is done, in real ms. */
 const SEEN_MS = 1_500;
@@ -17,6 +18,8 @@ const SEEN_MS = 1_500;
 export class Guide {
   #simulation;
   #tabs;
+  #openMachines;
+  #machines: Machines | undefined;
   /** The lesson under way; negative: none. */
   index = $state(-1);
   step = $state(0);
@@ -35,9 +38,10 @@ export class Guide {
   isLastStep = $derived(this.step + 1 === this.lesson?.steps.length);
   isLastLesson = $derived(this.index + 1 === LESSONS.length);
 
-  constructor(simulation: Simulation, tabs: Tabs, explain: Explain) {
+  constructor(simulation: Simulation, tabs: Tabs, explain: Explain, openMachines: () => Promise<Machines>) {
     this.#simulation = simulation;
     this.#tabs = tabs;
+    this.#openMachines = openMachines;
     this.#since = this.#begin();
     mount(LessonList, { target: byId("lessons"), props: { guide: this } });
     mount(LessonPanel, { target: byId("lesson"), props: { guide: this } });
@@ -58,23 +62,27 @@ export class Guide {
     const lesson = LESSONS[index];
     if (!lesson) return;
     try {
-      await this.#simulation.setUp({
-        scenario: lesson.scenario,
-        seed: 1,
-        mode: lesson.sides ? "two" : "one",
-        choices: lesson.sides ? [complete(lesson.sides[0]), complete(lesson.sides[1])] : usualSides(),
-        changes: undefined,
-        at: lesson.at ?? 0,
-        speed: lesson.speed,
-      });
+      if (lesson.of === "machines") await this.#beginMachines();
+      else await this.#beginScenario(lesson);
     } catch (error) {
       this.#simulation.refuse(error);
       return;
     }
     this.index = index;
-    this.#tabs.show(lesson.sides ? "compare" : "explore");
+    this.#tabs.show(lesson.of === "machines" ? "machines" : lesson.sides ? "compare" : "explore");
     this.enter(0);
     scrollTo(0, 0);
+  }
+
+  #beginScenario({ scenario, sides, at = 0, speed }: ScenarioLesson) {
+    const [mode, choices] = sides ? (["two", [complete(sides[0]), complete(sides[1])]] as const) : (["one", usualSides()] as const);
+    return this.#simulation.setUp({ scenario, seed: 1, mode, choices: [...choices], changes: undefined, at, speed });
+  }
+
+  async #beginMachines() {
+    this.#machines = await this.#openMachines();
+    this.#machines.onLook = () => this.#check();
+    await this.#machines.restart();
   }
 
   /** @param by a person asked for it, or went back to it; the step before was done */
@@ -101,13 +109,14 @@ export class Guide {
   }
 
   #begin(): Since {
-    return { simulation: this.#simulation, changes: [], from: this.#simulation.at, largestDebt: 0, hasExplained: false };
+    return { simulation: this.#simulation, machines: this.#machines?.sample, changes: [], from: this.#simulation.at, largestDebt: 0, hasExplained: false };
   }
 
   /** Notices whether the step was done. */
   #check() {
     const step = this.lesson?.steps[this.step];
     if (!step || this.isDone) return;
+    this.#since.machines = this.#machines?.sample;
     const debts = this.#simulation.frame?.sides[0]?.sample.groups.map(({ debt }) => debt) ?? [];
     this.#since.largestDebt = Math.max(this.#since.largestDebt, ...debts);
     if (!step.done(this.#since)) return;

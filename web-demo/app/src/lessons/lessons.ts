@@ -1,11 +1,15 @@
 // The lessons: what each sets up, what to look at, what to do, and how the page notices that it was done.
 import type { Choice } from "../compare/sides.ts";
+import type { SharingSample } from "../pkg/tidegate_machines.js";
 import type { Intervention } from "../pkg/tidegate_playground.js";
+import { sharesOf } from "../machines/texts.ts";
 import type { Simulation } from "../simulation.ts";
 
 /** What has happened since the step began. */
 export interface Since {
   simulation: Simulation;
+  /** The machines that share a limit, as they are now. */
+  machines: SharingSample | undefined;
   changes: Intervention[];
   /** The virtual ms at which it began. */
   from: number;
@@ -25,9 +29,15 @@ export interface Step {
   done: (since: Since) => boolean;
 }
 
-export interface Lesson {
+interface AnyLesson {
   title: string;
   about: string;
+  steps: readonly Step[];
+}
+
+/** A lesson with one run of a scenario, or two. */
+export interface ScenarioLesson extends AnyLesson {
+  of?: "scenario";
   scenario: string;
   /** Of a comparison. */
   sides?: [Partial<Choice>, Partial<Choice>];
@@ -35,13 +45,21 @@ export interface Lesson {
   at?: number;
   /** A power of ten. */
   speed: number;
-  steps: readonly Step[];
 }
+
+/** A lesson with the machines that share a limit. */
+export interface MachinesLesson extends AnyLesson {
+  of: "machines";
+}
+
+export type Lesson = ScenarioLesson | MachinesLesson;
 
 const sampleOf = (simulation: Simulation, side = 0) => simulation.frame?.sides[side]?.sample;
 const refusals = (simulation: Simulation) => (sampleOf(simulation)?.providers ?? []).reduce((sum, one) => sum + one.refused, 0);
 const hasRun = ({ simulation, from }: Since, ms: number) => simulation.at >= from + ms || simulation.phase === "finished";
 const reaches = ({ simulation }: Since, ms: number) => simulation.at >= ms || simulation.phase === "finished";
+/** Whether the machines hold the whole limit. */
+const isDivided = (sample: SharingSample) => sample.limit > 0 && sharesOf(sample) === sample.limit;
 const isFinished = ({ simulation }: Since) => simulation.phase === "finished";
 
 const STORM: Lesson = {
@@ -309,11 +327,49 @@ const RATE_LIMIT: Lesson = {
     },
     {
       look: "Both take as long as the rate makes them. A real provider would have suspended the left client by now.",
-      act: "Compare the 429s in the table. That was the last lesson: everything is yours to try.",
+      act: "Compare the 429s in the table.",
       target: '#compare [data-figure="refused"]',
       done: () => true,
     },
   ],
 };
 
-export const LESSONS = [STORM, CAPACITY, RAMP, COOLDOWN, FAIRNESS, BORROW, YIELD, OUTAGE, RATE_LIMIT];
+const MACHINES: Lesson = {
+  title: "Three machines, one provider",
+  about: "Several machines share one limit over a store. One is cut off, the leader dies, and no call goes over the limit.",
+  of: "machines",
+  steps: [
+    {
+      look: "Three machines call one account, which serves {capacity|12 calls} at once. Each alone would send up to 12: three times too much. So one machine leads: it owns one limit and leases a part of it, a share, to each.",
+      act: "Press Play, and watch the shares arrive.",
+      target: "#machines .play",
+      done: ({ machines }) => machines !== undefined && machines.at >= 3e9 && isDivided(machines),
+    },
+    {
+      look: "A machine starts calls within its share, and no call waits for the store. Ten times a second it reports what it needs, and the leader divides {limit|the limit} again.",
+      act: "Set what machine B wants to 1, and watch the others get its slots.",
+      target: '#machines [data-machine="1"] input',
+      done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.some(({ is_alive, wanted, share }) => is_alive && wanted <= 2 && share <= 2),
+    },
+    {
+      look: "A lease lasts 5 s from the last report that was answered. A machine that is cut off from the store goes on until then. It starts no more calls when the lease ends. Only after that the leader takes its share back, and keeps the slots of calls that may still be out for 5 s more.",
+      act: "Cut off machine C, watch its lease run out, and then the others get its slots.",
+      target: '#machines [data-machine="2"] .cut',
+      done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.some(({ is_alive, is_connected, lease_ns }) => is_alive && !is_connected && lease_ns === 0),
+    },
+    {
+      look: "The leader can die as well. The shares stay valid without it. A machine that sees no decision for about two seconds takes the lead, and knows the limit and every share from the store.",
+      act: "Kill the machine that leads, and wait until its slots are back, too.",
+      target: "#machines [data-leads] .kill",
+      done: ({ machines }) => machines !== undefined && machines.epoch > 1 && machines.leader !== null && isDivided(machines) && machines.processes.some(({ is_alive }) => !is_alive),
+    },
+    {
+      look: "{in-flight|The calls in flight} were never more than {capacity|the provider serves}: it has refused none. What returns gets a share as soon as the others have given up theirs.",
+      act: "Start the dead machine and reconnect the other one. That was the last lesson: everything is yours to try.",
+      target: "#machines ul",
+      done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.every(({ is_connected, share }) => is_connected && share > 0),
+    },
+  ],
+};
+
+export const LESSONS: readonly Lesson[] = [STORM, CAPACITY, RAMP, COOLDOWN, FAIRNESS, BORROW, YIELD, OUTAGE, RATE_LIMIT, MACHINES];

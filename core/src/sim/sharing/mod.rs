@@ -1,56 +1,114 @@
-//! A model of processes, a store and a provider, in virtual time and under faults.
+//! Processes that [share](crate::share) a limit, their store and their provider, in virtual time and under
+//! faults.
 //!
-//! The network loses, delays, repeats and reorders messages, and can disconnect a process. The store can lose
-//! its last writes or all of them. Processes have clocks of their own, and are suspended, killed and started.
-//! The [`Oracle`] checks the laws at each step.
+//! The processes are the real [`Member`] and [`Coordinator`]. Only their surroundings are simulated: a
+//! network that loses, delays, repeats and reorders messages, and can disconnect a process from the store; a
+//! store that can lose its last writes or all of them; clocks; and a provider with slots. Processes are
+//! suspended, killed and started. A run is a function of the settings, the seed and the changes.
 //!
-//! `p` is the index of a process. An instant named `local` is by the clock of the process, any other is true
-//! time.
+//! ```
+//! use tidegate_core::sim::rng::Rng;
+//! use tidegate_core::sim::sharing::{START, SharingChange, SharingConfig, SharingWorld};
+//! use tidegate_core::time::Duration;
+//!
+//! let mut world = SharingWorld::new(SharingConfig::known(12), Rng::new(1), ())?;
+//! for _ in 0..3 {
+//!     world.start_process(12);
+//! }
+//! world.advance_to(START + Duration::from_secs(5));
+//! world.change(SharingChange::Connected { process: 2, connected: false })?;
+//! world.advance_to(START + Duration::from_secs(20));
+//! let sample = world.sample();
+//! assert_eq!(sample.processes[2].lease_ns, 0);
+//! assert_eq!(sample.processes[0].share + sample.processes[1].share, sample.limit);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `p` is the index of a process; each start of a process adds one. The *number* of a process, in samples,
+//! events and changes, stays the same if another process starts in the place of a killed one. An instant
+//! named `local` is by the clock of the process, any other is true time.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | `mod` | the world |
+//! | `observer` | what a checker sees of it |
+//! | `provider` | the provider |
+//! | `sample` | its figures, events and changes |
+
+mod observer;
+mod provider;
+mod sample;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::super::*;
-use super::oracle::{DriftingClock, Oracle};
+pub use self::observer::{DriftingClock, SharingObserver};
+pub use self::provider::{BURST, CallEnd, SlotProvider};
+pub use self::sample::{ProcessSample, SharingChange, SharingEvent, SharingEventKind, SharingSample, UnknownProcess};
 use crate::call::Outcome;
-use crate::limit::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice};
+use crate::error::ConfigError;
+use crate::limit::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice, TideConfig};
+use crate::share::{
+    Coordinator, CoordinatorEffect, Decide, Decided, Decision, Group, Lead, Member, MemberEffect, MemberId,
+    MemberReport, MemoryStore, OnLoss, Reports, ShareConfig, TakeLead, Term,
+};
 use crate::sim::rng::Rng;
 use crate::time::{Duration, Instant};
 
-pub(super) const MS: u64 = 1_000_000;
+const MS: u64 = 1_000_000;
 
-/// The settings of a world.
+/// The instant at which a world begins.
+pub const START: Instant = Instant::from_nanos(1_000 * MS);
+
+/// The most events that wait for [`SharingWorld::take_events`]. Older ones are dropped.
+const EVENTS: usize = 1_000;
+
+/// The settings of a world. By default, nothing is lost, and no clock drifts.
 #[derive(Clone, Debug)]
-pub(super) struct WorldConfig {
-    pub(super) share: ShareConfig,
-    pub(super) choice: LimitChoice,
+pub struct SharingConfig {
+    /// The settings of sharing.
+    pub share: ShareConfig,
+    /// The algorithm of the shared limit.
+    pub choice: LimitChoice,
     /// The highest limit.
-    pub(super) cap: u32,
+    pub cap: u32,
     /// How many calls the provider serves at once. It refuses others.
-    pub(super) capacity: u32,
+    pub capacity: u32,
     /// The time between two calls that the provider accepts, with a bucket for [`BURST`] calls. It refuses
     /// others, with the time until the next one as Retry-After. `None` without a limit of the rate.
-    pub(super) interval: Option<Duration>,
+    pub interval: Option<Duration>,
     /// The longest time that a call takes, less 5 ms.
-    pub(super) longest_call: Duration,
+    pub longest_call: Duration,
     /// How many of 1000 messages are lost.
-    pub(super) lost: u64,
+    pub lost: u64,
     /// How many of 1000 messages arrive twice.
-    pub(super) repeated: u64,
+    pub repeated: u64,
     /// The longest delay of a message.
-    pub(super) delay: Duration,
+    pub delay: Duration,
     /// Whether a process is sometimes suspended between the grant of a call and its first byte.
-    pub(super) stops_before_send: bool,
+    pub stops_before_send: bool,
     /// Whether clocks drift and have different origins.
-    pub(super) clocks_drift: bool,
+    pub clocks_drift: bool,
+    /// The number of groups, at least 1. Each process calls for one of them, and they take turns.
+    pub groups: u64,
 }
 
-impl WorldConfig {
-    pub(super) fn aimd() -> AimdConfig {
+impl SharingConfig {
+    /// Returns the settings for a provider whose capacity is known: the limit is at most `capacity`, so calls
+    /// are refused only if the capacity is lowered later. A process that has lost the others stops.
+    #[must_use]
+    pub fn known(capacity: u32) -> Self {
+        let share = ShareConfig { on_loss: OnLoss::Stop, ..ShareConfig::default() };
+        Self { share, choice: LimitChoice::Aimd, cap: capacity, capacity, ..Self::default() }
+    }
+
+    /// Returns the settings of AIMD, and of the pauses of every algorithm.
+    #[must_use]
+    pub fn aimd() -> AimdConfig {
         AimdConfig {
             cooldown: Duration::from_millis(100),
             max_cooldown: Duration::from_millis(500),
@@ -59,46 +117,22 @@ impl WorldConfig {
     }
 }
 
-/// How many calls the bucket of a rate holds.
-pub(super) const BURST: u32 = 8;
-
-/// How a call at the provider ends, and when.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CallEnd {
-    pub(super) outcome: Outcome,
-    pub(super) retry_after: Option<Duration>,
-    pub(super) at: Instant,
-}
-
-/// A provider with a number of slots, and perhaps a limit of the rate.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Provider {
-    pub(super) in_flight: u32,
-    /// When the bucket of the rate is full.
-    full_at: Instant,
-    /// The number of calls that it has answered, and refused.
-    pub(super) answered: u64,
-    pub(super) refused: u64,
-}
-
-impl Provider {
-    /// Starts a call. The caller counts it as ended at the instant that this returns.
-    pub(super) fn start(&mut self, now: Instant, config: &WorldConfig, rng: &mut Rng) -> CallEnd {
-        self.in_flight += 1;
-        let wait = config.interval.map(|interval| {
-            let bucket = Duration::from_nanos(interval.as_nanos() * u64::from(BURST - 1));
-            (self.full_at - now, self.full_at - (now + bucket), interval)
-        });
-        let retry_after = wait.map(|(_, wait, _)| wait).filter(|wait| !wait.is_zero());
-        let is_refused = self.in_flight > config.capacity || retry_after.is_some();
-        if let Some((until_full, _, interval)) = wait.filter(|_| !is_refused) {
-            self.full_at = now + until_full + interval;
+impl Default for SharingConfig {
+    fn default() -> Self {
+        Self {
+            share: ShareConfig::default(),
+            choice: LimitChoice::Tide(TideConfig::default()),
+            cap: 64,
+            capacity: 12,
+            interval: None,
+            longest_call: Duration::from_millis(300),
+            lost: 0,
+            repeated: 0,
+            delay: Duration::from_millis(2),
+            stops_before_send: false,
+            clocks_drift: false,
+            groups: 1,
         }
-        self.refused += u64::from(is_refused);
-        self.answered += u64::from(!is_refused);
-        let most = if is_refused { 20 * MS } else { config.longest_call.as_nanos() };
-        let outcome = if is_refused { Outcome::RateLimited } else { Outcome::Success };
-        CallEnd { outcome, retry_after, at: now + Duration::from_nanos(5 * MS + rng.below(most)) }
     }
 }
 
@@ -124,7 +158,7 @@ enum Answer {
 
 /// What happens at an instant to the process with this index.
 #[derive(Clone, Debug)]
-enum Event {
+enum Step {
     /// Its timer fires.
     Wake(usize),
     /// Its message arrives at the store.
@@ -139,7 +173,12 @@ enum Event {
     Ended(usize, u64, CallEnd),
 }
 
+#[derive(Debug)]
 struct Process {
+    /// The number in samples, events and changes.
+    number: usize,
+    /// Its calls at the provider.
+    at_provider: u32,
     id: MemberId,
     member: Member,
     leader: Option<Coordinator>,
@@ -162,9 +201,14 @@ struct Process {
     wake_at: Instant,
 }
 
-pub(super) struct World {
-    pub(super) config: WorldConfig,
-    pub(super) now: Instant,
+/// Processes, their store and their provider.
+#[derive(Debug)]
+pub struct SharingWorld<O = ()> {
+    /// The settings. The network, the provider and the faults can change during a run; the others apply to
+    /// processes that start later.
+    pub config: SharingConfig,
+    /// The present time.
+    pub now: Instant,
     rng: Rng,
     store: MemoryStore,
     store_is_down: bool,
@@ -173,21 +217,34 @@ pub(super) struct World {
     processes: Vec<Process>,
     /// When each event happens, with its number. Events at the same instant happen in the order of numbers.
     events: BinaryHeap<Reverse<(Instant, u64)>>,
-    payloads: BTreeMap<u64, Event>,
+    payloads: BTreeMap<u64, Step>,
     /// The number of the latest event.
     numbered: u64,
-    pub(super) provider: Provider,
-    /// The process and the time of each call that was sent.
-    pub(super) starts: Vec<(usize, Instant)>,
-    pub(super) oracle: Oracle,
+    /// The provider.
+    pub provider: SlotProvider,
+    /// The number of decisions that the store has accepted.
+    published: usize,
+    /// By number of the process: the index of the latest one.
+    numbers: Vec<usize>,
+    /// The processes whose leases were valid after their last steps, by index.
+    leased: BTreeSet<usize>,
+    /// What happened since it was last taken.
+    happened: VecDeque<SharingEvent>,
+    /// The number of refused calls at the newest decision.
+    refused_before: u64,
+    /// Sees each step.
+    pub observer: O,
 }
 
-impl World {
-    pub(super) fn new(config: WorldConfig, rng: Rng) -> Self {
-        Self {
-            oracle: Oracle::new(&config),
+impl<O: SharingObserver> SharingWorld<O> {
+    /// Creates a world without a process at [`START`]. Returns an error if a setting is out of range.
+    pub fn new(config: SharingConfig, rng: Rng, observer: O) -> Result<Self, ConfigError> {
+        // Those of a leader are all settings with a range.
+        let lead = Lead { term: Term::default(), snapshot: None, is_damaged: false };
+        Coordinator::take_over(START, config.share, config.choice, &SharingConfig::aimd(), config.cap, lead)?;
+        Ok(Self {
             config,
-            now: Instant::from_nanos(1_000 * MS),
+            now: START,
             rng,
             store: MemoryStore::default(),
             store_is_down: false,
@@ -196,19 +253,33 @@ impl World {
             events: BinaryHeap::new(),
             payloads: BTreeMap::new(),
             numbered: 0,
-            provider: Provider::default(),
-            starts: Vec::new(),
-        }
+            provider: SlotProvider::default(),
+            published: 0,
+            numbers: Vec::new(),
+            leased: BTreeSet::new(),
+            happened: VecDeque::new(),
+            refused_before: 0,
+            observer,
+        })
     }
 
-    fn schedule(&mut self, at: Instant, event: Event) {
+    fn schedule(&mut self, at: Instant, event: Step) {
         self.numbered += 1;
         self.payloads.insert(self.numbered, event);
         self.events.push(Reverse((at.max(self.now), self.numbered)));
     }
 
-    pub(super) fn start_process(&mut self, wanted: u32) -> usize {
+    /// Starts a process that wants `wanted` calls in flight, and returns its index, which is new.
+    pub fn start_process(&mut self, wanted: u32) -> usize {
+        self.numbers.push(self.processes.len());
+        self.start(self.numbers.len() - 1, wanted)
+    }
+
+    /// Starts a process with a number.
+    fn start(&mut self, number: usize, wanted: u32) -> usize {
         let p = self.processes.len();
+        self.numbers[number] = p;
+        self.emit(SharingEventKind::Started { process: number });
         let clock = if self.config.clocks_drift {
             DriftingClock { origin: self.rng.below(1 << 50), rate: 996_000 + self.rng.below(8_001) }
         } else {
@@ -216,9 +287,11 @@ impl World {
         };
         let local = clock.local(self.now);
         let id = MemberId(100 + p as u64);
-        let own = Aimd::new(WorldConfig::aimd(), self.config.cap).expect("valid");
+        let own = Aimd::new(SharingConfig::aimd(), self.config.cap).expect("valid");
         let member = Member::new(local, id, self.config.share, Box::new(own), self.rng.next_u64()).expect("valid");
         self.processes.push(Process {
+            number,
+            at_provider: 0,
             id,
             member,
             leader: None,
@@ -234,40 +307,51 @@ impl World {
             wanted,
             wake_at: Instant::MAX,
         });
-        self.oracle.add_member(id, self.now, clock);
+        self.observer.on_member(id, self.now, clock);
         self.after(p);
         p
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Returns how many processes were started.
+    #[must_use]
+    pub fn started(&self) -> usize {
         self.processes.len()
     }
 
-    pub(super) fn is_alive(&self, p: usize) -> bool {
+    /// Returns whether a process was not killed.
+    #[must_use]
+    pub fn is_alive(&self, p: usize) -> bool {
         self.processes[p].is_alive
     }
 
-    pub(super) fn is_leader(&self, p: usize) -> bool {
+    /// Returns whether a process leads, as far as it knows.
+    #[must_use]
+    pub fn is_leader(&self, p: usize) -> bool {
         self.processes[p].is_alive && self.processes[p].leader.is_some()
     }
 
-    pub(super) fn leaves(&self, p: usize) -> bool {
+    /// Returns whether a process was told to leave.
+    #[must_use]
+    pub fn leaves(&self, p: usize) -> bool {
         self.processes[p].leaves
     }
 
     /// Returns the interval in nanoseconds that the newest decision gives to each member.
-    pub(super) fn paces(&self) -> Vec<u64> {
+    #[must_use]
+    pub fn paces(&self) -> Vec<u64> {
         let newest = self.store.decisions_since(Term::default(), 0);
         newest.map_or(Vec::new(), |newest| newest.shares.values().map(|given| given.pace_ns).collect())
     }
 
-    /// Returns when the process last sent a call under a lease.
-    pub(super) fn last_start(&self, p: usize) -> Instant {
-        self.oracle.last_start(self.processes[p].id)
+    /// Returns the id of a process as a member.
+    #[must_use]
+    pub fn id(&self, p: usize) -> MemberId {
+        self.processes[p].id
     }
 
     /// Describes the newest decision, for a failing test.
-    pub(super) fn state(&mut self) -> String {
+    #[must_use]
+    pub fn state(&self) -> String {
         let newest = self.store.decisions_since(Term::default(), 0);
         format!(
             "store at {}: {:?}, {newest:#?}, provider {}/{}",
@@ -278,19 +362,24 @@ impl World {
         )
     }
 
-    pub(super) fn want(&mut self, p: usize, wanted: u32) {
+    /// Sets how many calls a process wants in flight.
+    pub fn want(&mut self, p: usize, wanted: u32) {
         let process = &mut self.processes[p];
         process.wanted = if process.leaves { 0 } else { wanted };
-        self.schedule(self.now, Event::Wake(p));
+        self.schedule(self.now, Step::Wake(p));
     }
 
-    pub(super) fn kill(&mut self, p: usize) {
+    /// Kills a process. Its calls at the provider go on.
+    pub fn kill(&mut self, p: usize) {
         let process = &mut self.processes[p];
         process.is_alive = false;
         process.leader = None;
+        let process = process.number;
+        self.emit(SharingEventKind::Killed { process });
     }
 
-    pub(super) fn leave(&mut self, p: usize) {
+    /// Makes a process leave: see [`Member::leave`].
+    pub fn leave(&mut self, p: usize) {
         let local = self.local(p);
         self.processes[p].member.leave(local);
         self.processes[p].wanted = 0;
@@ -298,27 +387,38 @@ impl World {
         self.after(p);
     }
 
-    pub(super) fn suspend(&mut self, p: usize, span: Duration) {
+    /// Suspends a process for a time.
+    pub fn suspend(&mut self, p: usize, span: Duration) {
         self.processes[p].suspended_until = self.now + span;
     }
 
-    pub(super) fn set_disconnected(&mut self, p: usize, is_disconnected: bool) {
-        self.processes[p].is_disconnected = is_disconnected;
+    /// Sets whether a process does not reach the store. Messages on their way are lost as well.
+    pub fn set_disconnected(&mut self, p: usize, is_disconnected: bool) {
+        let process = self.processes[p].number;
+        if is_disconnected != self.processes[p].is_disconnected {
+            self.processes[p].is_disconnected = is_disconnected;
+            self.emit(if is_disconnected {
+                SharingEventKind::Disconnected { process }
+            } else {
+                SharingEventKind::Connected { process }
+            });
+        }
     }
 
-    pub(super) fn stop_store(&mut self, is_down: bool) {
+    /// Sets whether the store is down.
+    pub fn stop_store(&mut self, is_down: bool) {
         self.store_is_down = is_down;
     }
 
     /// Makes the store lose the writes of the last `span`, or all writes if it is `None`.
-    pub(super) fn roll_back(&mut self, span: Option<Duration>) {
+    pub fn roll_back(&mut self, span: Option<Duration>) {
         let until = span.map_or(0, |span| self.now.as_nanos().saturating_sub(span.as_nanos()));
         self.backups.retain(|(at, ..)| at.as_nanos() <= until);
         let (store, published) =
             self.backups.last().map(|(_, store, published)| (store.clone(), *published)).unwrap_or_default();
         self.store = store;
         let term = self.store.term();
-        self.oracle.on_lost_writes(self.now, published, term);
+        self.observer.on_lost_writes(self.now, published, term);
     }
 
     fn local(&self, p: usize) -> Instant {
@@ -326,21 +426,21 @@ impl World {
     }
 
     /// Runs until `end`.
-    pub(super) fn run_until(&mut self, end: Instant) {
+    pub fn advance_to(&mut self, end: Instant) {
         while let Some(Reverse((at, number))) = self.events.peek().copied() {
             if at > end {
                 break;
             }
             self.events.pop();
             self.now = at;
-            let event = self.payloads.remove(&number).expect("each event has a payload");
+            let Some(event) = self.payloads.remove(&number) else { continue };
             self.handle(event);
         }
         self.now = end;
     }
 
-    fn handle(&mut self, event: Event) {
-        if let Event::Wake(p) | Event::AtProcess(p, _) | Event::Send(p, _) | Event::Ended(p, ..) = &event {
+    fn handle(&mut self, event: Step) {
+        if let Step::Wake(p) | Step::AtProcess(p, _) | Step::Send(p, _) | Step::Ended(p, ..) = &event {
             if !self.processes[*p].is_alive {
                 return;
             }
@@ -351,7 +451,7 @@ impl World {
             }
         }
         match event {
-            Event::Wake(p) => {
+            Step::Wake(p) => {
                 if self.processes[p].wake_at <= self.now {
                     self.processes[p].wake_at = Instant::MAX;
                 }
@@ -362,18 +462,19 @@ impl World {
                 }
                 self.after(p);
             }
-            Event::AtStore(p, request) => self.at_store(p, request),
-            Event::AtProcess(p, answer) => self.at_process(p, answer),
-            Event::Send(p, call) => {
+            Step::AtStore(p, request) => self.at_store(p, request),
+            Step::AtProcess(p, answer) => self.at_process(p, answer),
+            Step::Send(p, call) => {
                 self.send_call(p, call);
                 self.after(p);
             }
-            Event::CallEnds(p, call, end) => {
+            Step::CallEnds(p, call, end) => {
                 self.provider.in_flight -= 1;
-                self.oracle.on_call_ended(self.processes[p].id, call);
-                self.schedule(self.now, Event::Ended(p, call, end));
+                self.processes[p].at_provider -= 1;
+                self.observer.on_call_ended(self.processes[p].id, call);
+                self.schedule(self.now, Step::Ended(p, call, end));
             }
-            Event::Ended(p, call, end) => {
+            Step::Ended(p, call, end) => {
                 self.finish(p, call, end.outcome, end.retry_after);
                 self.after(p);
             }
@@ -388,7 +489,7 @@ impl World {
         let copies = 1 + u64::from(self.rng.below(1_000) < self.config.repeated);
         for _ in 0..copies {
             let at = self.now + self.delay();
-            self.schedule(at, Event::AtStore(p, request.clone()));
+            self.schedule(at, Step::AtStore(p, request.clone()));
         }
     }
 
@@ -409,25 +510,28 @@ impl World {
             Request::TakeLead(request) => {
                 let lead = self.store.take_lead(request);
                 if lead.term == request.term {
-                    self.oracle.on_lead(self.now, &lead);
+                    self.observer.on_lead(self.now, &lead);
                 }
                 Some(Answer::Lead(lead))
             }
             Request::ReadReports(term, since) => Some(Answer::Reports(term, self.store.reports_since(since))),
             Request::Decide(decide, read) => {
                 let (decision, term) = (decide.decision.clone(), decide.decision.term);
-                let before = self.store.decisions_since(Term::default(), 0).map(|newest| newest.version);
+                let before = self.store.decisions_since(Term::default(), 0);
                 let decided = self.store.decide(decide, read);
                 let newest = self.store.decisions_since(Term::default(), 0);
-                if newest.as_ref().map(|newest| newest.version) != before && newest.as_ref() == Some(&decision) {
-                    self.oracle.on_published(self.now, &decision);
+                let version = |of: &Option<Decision>| of.as_ref().map(|newest| newest.version);
+                if version(&newest) != version(&before) && newest.as_ref() == Some(&decision) {
+                    self.published += 1;
+                    self.observer.on_published(self.now, &decision);
+                    self.emit_differences(before.as_ref(), &decision);
                 }
-                self.oracle.on_term(self.now, decided.term);
+                self.observer.on_term(self.now, decided.term);
                 Some(Answer::Decided(term, decided))
             }
         };
         if self.backups.last().is_none_or(|(at, ..)| self.now - *at >= Duration::from_millis(10)) {
-            self.backups.push((self.now, self.store.clone(), self.oracle.published()));
+            self.backups.push((self.now, self.store.clone(), self.published));
             if self.backups.len() > 150 {
                 self.backups.remove(0);
             }
@@ -435,7 +539,7 @@ impl World {
         let Some(answer) = answer else { return };
         if self.rng.below(1_000) >= self.config.lost {
             let at = self.now + self.delay();
-            self.schedule(at, Event::AtProcess(p, answer));
+            self.schedule(at, Step::AtProcess(p, answer));
         }
     }
 
@@ -449,18 +553,20 @@ impl World {
                 let process = &mut self.processes[p];
                 process.newest = (decision.term, decision.version);
                 if process.member.on_decision(local, &decision) {
-                    self.oracle.on_adopted(process.id, local, &decision);
+                    self.observer.on_adopted(process.id, local, &decision);
                 }
             }
             Answer::Lead(lead) => {
                 if self.processes[p].member.on_lead(lead.term) {
-                    self.oracle.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
+                    let process = self.processes[p].number;
+                    self.emit(SharingEventKind::Leads { process, epoch: lead.term.epoch });
+                    self.observer.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
                     let config = &self.config;
                     let leader = Coordinator::take_over(
                         local,
                         config.share,
                         config.choice,
-                        &WorldConfig::aimd(),
+                        &SharingConfig::aimd(),
                         config.cap,
                         lead,
                     )
@@ -473,7 +579,7 @@ impl World {
                 if let Some(leader) = process.leader.as_mut().filter(|leader| leader.term() == term) {
                     leader.on_reports(local, &reports.reports);
                     process.read = reports.next;
-                    self.oracle.on_reports(self.now, term, local, &reports.reports);
+                    self.observer.on_reports(self.now, term, local, &reports.reports);
                 }
             }
             Answer::Decided(term, decided) => {
@@ -490,12 +596,16 @@ impl World {
     fn after(&mut self, p: usize) {
         let local = self.local(p);
         let process = &mut self.processes[p];
-        let group = Group { group: p as u64 % 2, weight: 1, wanted: process.wanted.max(process.granted.len() as u32) };
+        let group = Group {
+            group: p as u64 % self.config.groups.max(1),
+            weight: 1,
+            wanted: process.wanted.max(process.granted.len() as u32),
+        };
         process.member.set_demand(&[group]);
         while let Some(effect) = self.processes[p].member.poll_effect() {
             let request = match effect {
                 MemberEffect::Report(report) => {
-                    self.oracle.on_report_sent(local, &report);
+                    self.observer.on_report_sent(local, &report);
                     Request::Report(report)
                 }
                 MemberEffect::ReadDecision => {
@@ -512,13 +622,14 @@ impl World {
             let request = match effect {
                 CoordinatorEffect::ReadReports => Request::ReadReports(term, read),
                 CoordinatorEffect::Decide(decide) => {
-                    self.oracle.on_decision_made(self.now, local, &decide.decision);
+                    self.observer.on_decision_made(self.now, local, &decide.decision);
                     Request::Decide(decide, read)
                 }
             };
             self.send(p, &request);
         }
         self.start_calls(p, local);
+        self.emit_lease(p, local);
         let process = &self.processes[p];
         let leader = process.leader.as_ref().and_then(Coordinator::poll_timeout);
         let waits = process.wanted > process.granted.len() as u32;
@@ -527,7 +638,7 @@ impl World {
         let at = next.map_or(Instant::MAX, |next| process.clock.true_time(next));
         if at < self.processes[p].wake_at {
             self.processes[p].wake_at = at.max(self.now);
-            self.schedule(at, Event::Wake(p));
+            self.schedule(at, Step::Wake(p));
         }
     }
 
@@ -544,12 +655,12 @@ impl World {
             process.grants += 1;
             process.granted.insert(grant, (local, member.limit(local), in_flight + 1));
             member.on_grant(local, grant, in_flight + 1);
-            self.oracle.on_granted(process.id, local, grant, in_flight + 1);
+            self.observer.on_granted(process.id, local, grant, in_flight + 1);
             if self.config.stops_before_send && self.rng.below(2_000) == 0 {
                 // The process stops between the grant and the first byte.
                 let span = Duration::from_nanos(self.rng.below(2 * self.config.share.ttl.as_nanos()));
                 self.suspend(p, span);
-                self.schedule(self.now + span, Event::Send(p, grant));
+                self.schedule(self.now + span, Step::Send(p, grant));
                 return;
             }
             self.send_call(p, grant);
@@ -564,10 +675,10 @@ impl World {
         }
         let process = &self.processes[p];
         let granted = process.granted.len() as u32;
-        self.oracle.on_call(process.id, self.now, call, granted);
-        self.starts.push((p, self.now));
+        self.observer.on_call(process.id, self.now, call, granted);
+        self.processes[p].at_provider += 1;
         let end = self.provider.start(self.now, &self.config, &mut self.rng);
-        self.schedule(end.at, Event::CallEnds(p, call, end));
+        self.schedule(end.at, Step::CallEnds(p, call, end));
     }
 
     fn finish(&mut self, p: usize, call: u64, outcome: Outcome, retry_after: Option<Duration>) {
@@ -585,6 +696,6 @@ impl World {
             is_cooling_down: false,
         };
         process.member.on_outcome(local, &report);
-        self.oracle.on_finished(process.id, call, outcome);
+        self.observer.on_finished(process.id, call, outcome);
     }
 }

@@ -1,0 +1,223 @@
+//! A partition and a dead leader, as the lesson of the playground shows them: three processes, one provider.
+//!
+//! The [`Oracle`] checks the laws in each of them.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use super::oracle::Oracle;
+use crate::sim::rng::Rng;
+use crate::sim::sharing::{
+    SharingChange, SharingConfig, SharingEvent, SharingEventKind as Kind, SharingSample, SharingWorld,
+};
+use crate::time::{Duration, Instant};
+
+/// How many calls the provider serves at once.
+const CAPACITY: u32 = 12;
+
+/// How long a lease lasts, and how long until the leader has reclaimed it at the latest: TTL x 1.01, and two
+/// beats.
+const TTL: Duration = Duration::from_secs(5);
+const RECLAIMED: Duration = Duration::from_millis(5_250);
+
+/// How long the slots of the calls that a lost process reported last are reserved from then on: a TTL, as its
+/// calls are shorter.
+const HELD: Duration = TTL;
+
+/// How long until another process has taken the lead at the latest: the time without a decision, the random
+/// time, and two beats.
+const LED: Duration = Duration::from_millis(2_200);
+
+/// The beats in which all adopt what the leader decided.
+const ADOPTED: Duration = Duration::from_millis(500);
+
+/// Longer than a call takes.
+const CALL: Duration = Duration::from_millis(310);
+
+/// A world, and what was seen of it.
+struct Story {
+    world: SharingWorld<Oracle>,
+    seen: Vec<SharingSample>,
+    events: Vec<SharingEvent>,
+}
+
+impl Story {
+    /// Three processes that want 12 calls each, after two seconds.
+    fn new(seed: u64) -> Self {
+        let config = SharingConfig::known(CAPACITY);
+        let oracle = Oracle::new(&config);
+        let world = SharingWorld::new(config, Rng::new(seed), oracle).expect("valid");
+        let mut story = Self { world, seen: Vec::new(), events: Vec::new() };
+        for _ in 0..3 {
+            story.world.start_process(CAPACITY);
+        }
+        story.run(Duration::from_secs(2));
+        story
+    }
+
+    fn run(&mut self, span: Duration) {
+        let end = self.world.now + span;
+        while self.world.now < end {
+            self.world.advance_to(self.world.now + Duration::from_millis(10));
+            let sample = self.world.sample();
+            assert!(sample.in_flight <= CAPACITY, "{} calls in flight at {}", sample.in_flight, sample.at);
+            self.seen.push(sample);
+        }
+        self.events.extend(self.world.take_events());
+    }
+
+    /// Applies a change, and returns when.
+    fn change(&mut self, change: SharingChange) -> Instant {
+        self.world.change(change).expect("the process exists");
+        self.seen.clear();
+        self.events.clear();
+        self.now().at
+    }
+
+    fn now(&self) -> SharingSample {
+        self.world.sample()
+    }
+
+    fn leader(&self) -> usize {
+        self.now().leader.expect("one process leads")
+    }
+
+    /// Returns a process that does not lead.
+    fn follower(&self) -> usize {
+        (self.leader() + 1) % 3
+    }
+
+    fn shares(&self) -> Vec<u32> {
+        self.now().processes.iter().map(|process| process.share).collect()
+    }
+
+    /// Returns when this happened.
+    fn when(&self, what: impl Fn(Kind) -> bool) -> Instant {
+        let event = self.events.iter().find(|event| what(event.what));
+        event.unwrap_or_else(|| panic!("it happened: {:?}", self.events)).at
+    }
+}
+
+fn cut_off(process: usize) -> SharingChange {
+    SharingChange::Connected { process, connected: false }
+}
+
+fn kill(process: usize) -> SharingChange {
+    SharingChange::Alive { process, alive: false }
+}
+
+#[test]
+fn three_processes_divide_the_limit_and_the_provider_refuses_nothing() {
+    for seed in 0..8 {
+        let story = Story::new(seed);
+        assert_eq!((story.shares(), story.now().refused), ([4; 3].to_vec(), 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_a_process_does_not_want_goes_to_the_others() {
+    for seed in 0..8 {
+        let mut story = Story::new(seed);
+        story.change(SharingChange::Wanted { process: 1, calls: 1 });
+        story.run(Duration::from_secs(1));
+        let shares = story.shares();
+        assert_eq!(shares.iter().sum::<u32>(), CAPACITY, "seed {seed}: {shares:?}");
+        assert!(shares[0] >= 5 && shares[2] >= 5, "seed {seed}: {shares:?}");
+    }
+}
+
+#[test]
+fn a_process_that_is_cut_off_stops_when_its_lease_ends_and_only_later_the_others_get_its_slots() {
+    for seed in 0..8 {
+        let mut story = Story::new(seed);
+        let off = story.follower();
+        let cut_at = story.change(cut_off(off));
+        story.run(RECLAIMED + HELD + ADOPTED);
+        let lapsed = story.when(|what| what == Kind::Lapsed { process: off });
+        let reclaimed = story.when(|what| what == Kind::Reclaimed { process: off, slots: 4 });
+        assert!(lapsed <= cut_at + TTL && lapsed < reclaimed && reclaimed <= cut_at + RECLAIMED, "seed {seed}");
+        for sample in &story.seen {
+            let process = sample.processes[off];
+            assert_eq!(process.share, if sample.at < lapsed { 4 } else { 0 }, "seed {seed}");
+            assert!(process.in_flight == 0 || sample.at < lapsed + CALL, "seed {seed}: it starts no call");
+            let others: u32 = sample.processes.iter().map(|of| of.share).sum::<u32>() - process.share;
+            assert!(others <= 8 || sample.at >= reclaimed + HELD, "seed {seed}: its calls may be in flight until then");
+        }
+        let mut shares = [6; 3];
+        shares[off] = 0;
+        assert_eq!(story.shares(), shares, "seed {seed}");
+    }
+}
+
+#[test]
+fn another_process_takes_the_lead_of_one_that_is_killed_or_cut_off_and_shares_stay_valid_meanwhile() {
+    for (seed, change) in (0..8).flat_map(|seed| [kill, cut_off].map(|change| (seed, change))) {
+        let mut story = Story::new(seed);
+        let first = story.leader();
+        let lost_at = story.change(change(first));
+        story.run(LED);
+        let next = story.leader();
+        assert_ne!(next, first, "seed {seed}");
+        let led = story.when(|what| what == Kind::Leads { process: next, epoch: 2 });
+        assert!(led <= lost_at + LED, "seed {seed}");
+        let others =
+            |sample: &SharingSample| (0..3).filter(|it| *it != first).all(|it| sample.processes[it].share == 4);
+        assert!(story.seen.iter().all(others), "seed {seed}: the limit and the shares stay");
+        // The new leader takes the old one for a member from which it has just heard.
+        story.run(RECLAIMED + HELD + ADOPTED);
+        let mut shares = [6; 3];
+        shares[first] = 0;
+        assert_eq!((story.shares(), story.now().limit), (shares.to_vec(), CAPACITY), "seed {seed}");
+    }
+}
+
+#[test]
+fn processes_that_return_get_their_shares_back() {
+    for seed in 0..8 {
+        let mut story = Story::new(seed);
+        let (off, first) = (story.follower(), story.leader());
+        story.change(cut_off(off));
+        story.run(RECLAIMED);
+        story.change(kill(first));
+        story.run(LED + RECLAIMED + HELD + ADOPTED);
+        assert_eq!(story.shares().iter().max(), Some(&CAPACITY), "seed {seed}: one process is left");
+        story.change(SharingChange::Connected { process: off, connected: true });
+        story.world.change(SharingChange::Alive { process: first, alive: true }).expect("it exists");
+        story.run(Duration::from_secs(1));
+        assert_eq!(story.shares(), [4; 3], "seed {seed}");
+        assert_eq!(story.now().refused, 0, "seed {seed}: there was no moment with more calls than the limit");
+    }
+}
+
+#[test]
+fn a_lowered_capacity_cuts_the_limit_of_all() {
+    let mut story = Story::new(1);
+    story.change(SharingChange::Capacity { slots: 4 });
+    story.run(Duration::from_secs(2));
+    assert!(story.now().limit <= 6, "{}", story.now().limit);
+    story.when(|what| matches!(what, Kind::Cut { from: CAPACITY, .. }));
+}
+
+#[test]
+fn equal_seeds_and_changes_give_equal_runs() {
+    let tale = |seed| -> String {
+        let mut story = Story::new(seed);
+        story.change(cut_off(2));
+        story.run(Duration::from_secs(3));
+        story.change(kill(0));
+        story.run(Duration::from_secs(8));
+        format!("{:?}{:?}", story.seen, story.events)
+    };
+    assert_eq!(tale(1), tale(1));
+    assert_ne!(tale(1), tale(2));
+}
+
+#[test]
+fn a_change_of_a_process_that_does_not_exist_is_an_error_and_changes_nothing() {
+    let mut story = Story::new(1);
+    let before = story.now();
+    let error = story.world.change(kill(3)).expect_err("there are three");
+    assert_eq!(error.to_string(), "there is no process 3: expected a number below 3");
+    assert_eq!(story.now(), before);
+}

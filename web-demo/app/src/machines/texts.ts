@@ -1,0 +1,43 @@
+// Words for what happens to the machines.
+import type { ProcessSample, SharingEvent, SharingSample } from "../pkg/tidegate_machines.js";
+import { count } from "../format.ts";
+
+/** The name of a machine: A, B, C. */
+export const nameOf = (process: number) => String.fromCharCode(65 + process);
+
+const plural = (number: number, what: string) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
+
+/** The sum of the shares under valid leases. */
+export const sharesOf = ({ processes }: SharingSample) => processes.reduce((sum, { share }) => sum + share, 0);
+
+/** What happened, as a sentence. */
+export function eventText(event: SharingEvent) {
+  switch (event.kind) {
+    case "started":
+      return `Machine ${nameOf(event.process)} starts.`;
+    case "killed":
+      return `Machine ${nameOf(event.process)} is killed.`;
+    case "disconnected":
+      return `Machine ${nameOf(event.process)} is cut off from the store.`;
+    case "connected":
+      return `Machine ${nameOf(event.process)} reaches the store again.`;
+    case "leads":
+      return `Machine ${nameOf(event.process)} takes the lead.`;
+    case "leased":
+      return `Machine ${nameOf(event.process)} has a lease.`;
+    case "lapsed":
+      return `The lease of machine ${nameOf(event.process)} ends: it starts no more calls.`;
+    case "reclaimed":
+      return `The leader takes back the share of machine ${nameOf(event.process)}, ${plural(event.slots, "slot")}. Those of calls that may be out stay reserved for 5 s.`;
+    case "cut":
+      return `The provider refuses calls, and the limit falls from ${count(event.from)} to ${count(event.to)}.`;
+  }
+}
+
+/** How a machine is, as a short sentence. */
+export function stateText({ is_alive, is_connected, share, in_flight, waiting, lease_ns }: ProcessSample) {
+  if (!is_alive) return in_flight > 0 ? `Killed; ${plural(in_flight, "call")} still at the provider.` : "Killed.";
+  const calls = `${count(in_flight)} in flight, ${count(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
+  if (lease_ns > 0) return `Share ${count(share)}: ${calls}.`;
+  return is_connected ? `No share yet: ${calls}.` : `No lease: it starts no call. ${count(waiting)} wait.`;
+}
