@@ -142,9 +142,11 @@ pub(super) struct Pace {
     undelayed: u32,
     successes: u32,
     failures: u32,
-    /// The next, the last and the greatest quickening, each as one part of the interval in this many.
+    /// The next and the last quickening, the first after a refusal, and the greatest, each as one part of the
+    /// interval in this many.
     quickening: u64,
     last_quickening: u64,
+    first_quickening: u64,
     greatest_quickening: u64,
     /// Refusals that are still ignored, and how often a pace was given up.
     ignored: u32,
@@ -288,7 +290,7 @@ impl Pace {
         self.check.reset();
         self.next = next;
         self.failures = 0;
-        self.greatest_quickening = QUICKENINGS.1;
+        (self.first_quickening, self.greatest_quickening) = QUICKENINGS;
         self.unrelated = 0;
         self.restart_schedule();
     }
@@ -432,8 +434,10 @@ impl Pace {
     fn correct(&mut self, inflow: Inflow, ready: Instant) {
         let slower = self.slower.take();
         if slower.is_some() {
+            let halved = self.last_quickening * 2;
+            self.greatest_quickening = halved.min(QUICKENINGS.0);
             let least = if self.is_sure() { LEAST_QUICKENING } else { QUICKENINGS.0 };
-            self.greatest_quickening = (self.last_quickening * 2).min(least);
+            self.first_quickening = halved.clamp(QUICKENINGS.0, least);
         }
         self.restart_schedule();
         if self.known.calls >= FEWEST && self.check.on_refused(inflow.calls, slower.is_some()) {
@@ -511,7 +515,7 @@ impl Pace {
         self.is_first = true;
         self.undelayed = 0;
         self.successes = 0;
-        self.quickening = QUICKENINGS.0.max(self.greatest_quickening);
+        self.quickening = self.first_quickening;
     }
 
     fn set_mark(&mut self, now: Instant, refusal: &Refusal) {

@@ -74,6 +74,9 @@ impl TaskPolicy for GuardedPolicy {
         find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
         const PANICKED: &str = "the task policy panicked in `group_registered`";
+        if matches!(*self.state.borrow(), State::Panicked(_)) {
+            return Err(ConfigError::new("policy", "invalid: it panicked before", "no panic"));
+        }
         panics::catch(PANICKED, || self.policy.group_registered(id, group, find)).unwrap_or_else(|cause| {
             // The caller gets an error, and a run that goes on under this policy stops.
             let error = ConfigError::new("policy", format_args!("invalid: {cause}"), "no panic");
