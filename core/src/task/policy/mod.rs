@@ -28,8 +28,8 @@ use crate::error::ConfigError;
 /// A policy that panics while it decides for a pipeline stops the run. The report's reason is
 /// [`PolicyPanicked`](crate::pipeline::StopReason::PolicyPanicked), with the message of the panic. If
 /// `group_registered` panics, the call that registers or changes the group fails with the message, and a run
-/// under this policy stops at its next event. Without
-/// the feature `std`, and in a stand-alone [`Dispatcher`](super::Dispatcher), a panic unwinds to the caller.
+/// under this policy stops at its next event. Without the feature `std`, and in a stand-alone
+/// [`Dispatcher`](super::Dispatcher), a panic unwinds to the caller.
 pub trait TaskPolicy {
     /// Decides whether the candidate of `view` may start. Returns what it borrows, or why it may not start
     /// and until when.
