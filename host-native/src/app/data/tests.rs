@@ -322,13 +322,16 @@ fn a_text_that_its_encoding_does_not_have_is_rejected_with_its_line() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("d");
     for (label, bytes, name) in [
-        ("shift_jis", &b"a\nb\n\x81\nc\n"[..], "Shift_JIS"),
-        ("utf-16le", b"a\0\n\0b\0\n\0\x3d\xd8\n\0", "UTF-16LE"),
-        ("utf-16be", b"\0a\0\n\0b\0\n\0c\0", "UTF-16BE"),
+        ("shift_jis", &b"\x81\nc\n"[..], "Shift_JIS"),
+        ("utf-16le", b"\x3d\xd8\n\0", "UTF-16LE"),
+        ("utf-16be", b"\0c\0", "UTF-16BE"),
     ] {
-        std::fs::write(&path, bytes).unwrap();
-        let error = Dataset::load(&path, DatasetFormat::Csv, decoding::encoding_of_label(label)).unwrap_err();
-        assert_eq!(error.message, format!("cannot read: line 3 is not valid {name}"));
+        let encoding = decoding::encoding_of_label(label).unwrap();
+        for (format, valid) in [(DatasetFormat::Csv, "a\nb\n"), (DatasetFormat::Jsonl, "{\"a\":1}\n{\"a\":2}\n")] {
+            std::fs::write(&path, [&encoded(valid, encoding), bytes].concat()).unwrap();
+            let error = Dataset::load(&path, format, Some(encoding)).unwrap_err().to_string();
+            assert_eq!(error, format!("{}: cannot read: line 3 is not valid {name}", path.display()));
+        }
     }
 }
 
