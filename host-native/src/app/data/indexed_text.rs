@@ -166,8 +166,11 @@ impl IndexedText {
 
     /// Returns the message for a part of the text that is not valid UTF-8, with the likely encoding of the file.
     pub(super) fn not_utf8(&self, what: &str) -> String {
-        let likely = self.bytes.open_at(0).and_then(likely_encoding);
-        let advice = likely.map_or_else(|error| format!("cannot read: {error}"), advice);
+        let advice = match self.bytes.open_at(self.mark).and_then(likely_encoding) {
+            Ok(likely) if likely == UTF_8 => "the text around it is, so repair it there".to_string(),
+            Ok(likely) => advice(likely),
+            Err(error) => format!("cannot read: {error}"),
+        };
         format!("{what} is not valid UTF-8; {advice}")
     }
 

@@ -318,6 +318,24 @@ fn the_likely_encoding_of_a_text_that_is_not_utf_8_is_named_with_the_key_to_writ
 }
 
 #[test]
+fn one_fault_in_a_text_in_utf_8_is_to_be_repaired_and_is_no_other_encoding() {
+    let note = "Die Größe der Fähre, für übermorgen geändert".as_bytes();
+    // In a short text and beyond the letters that are looked at.
+    for lines in [1, 40_000] {
+        let csv = [&b"id,note\n"[..], &[b"1,\"", note, b"\"\n"].concat().repeat(lines), b"2,K\xf6ln\n"].concat();
+        let jsonl =
+            [&[b"{\"note\":\"", note, b"\"}\n"].concat().repeat(lines)[..], b"{\"note\":\"K\xf6ln\"}\n"].concat();
+        for (format, text, place) in [
+            (DatasetFormat::Csv, csv, format!("{}: field 2", lines + 2)),
+            (DatasetFormat::Jsonl, jsonl, format!("{}: the line", lines + 1)),
+        ] {
+            let error = Dataset::parse(Path::new("d"), &text, format).unwrap_err().to_string();
+            assert_eq!(error, format!("d:{place} is not valid UTF-8; the text around it is, so repair it there"));
+        }
+    }
+}
+
+#[test]
 fn a_text_that_its_encoding_does_not_have_is_rejected_with_its_line() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("d");
