@@ -168,6 +168,10 @@ impl IndexedText {
     pub(super) fn not_utf8(&self, what: &str) -> String {
         let advice = match self.bytes.open_at(self.mark).and_then(likely_encoding) {
             Ok(likely) if likely == UTF_8 => "the text around it is, so repair it there".to_string(),
+            // The mark overrides `encoding`.
+            Ok(likely) if self.mark > 0 => {
+                format!("the file begins with the byte order mark of UTF-8; without the mark, {}", advice(likely))
+            }
             Ok(likely) => advice(likely),
             Err(error) => format!("cannot read: {error}"),
         };

@@ -336,6 +336,18 @@ fn one_fault_in_a_text_in_utf_8_is_to_be_repaired_and_is_no_other_encoding() {
 }
 
 #[test]
+fn the_byte_order_mark_of_a_text_that_is_not_utf_8_is_named() {
+    let text = "id,note\n1,\"Die Größe der Fähre, für übermorgen geändert\"\n";
+    let bytes = [b"\xef\xbb\xbf", &encoded(text, encoding_rs::WINDOWS_1252)[..]].concat();
+    let error = Dataset::parse(Path::new("d"), &bytes, DatasetFormat::Csv).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "d:2: field 2 is not valid UTF-8; the file begins with the byte order mark of UTF-8; without the mark, it \
+         looks like windows-1252: write `encoding = \"windows-1252\"` in [seed], or save the file as UTF-8"
+    );
+}
+
+#[test]
 fn a_text_that_its_encoding_does_not_have_is_rejected_with_its_line() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("d");
