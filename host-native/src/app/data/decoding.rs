@@ -8,8 +8,8 @@ use std::io::{self, BufRead, Read};
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Decoder, DecoderResult, Encoding, ISO_2022_JP, REPLACEMENT, UTF_8, UTF_16BE, UTF_16LE};
 
-/// The most bytes that are decoded at a time.
-const CHUNK: usize = 64 << 10;
+/// The most bytes that are read and decoded at a time.
+pub(super) const CHUNK: usize = 64 << 10;
 
 /// How many chunks with letters other than those of ASCII are looked at to find out an encoding.
 const DETECTED_CHUNKS: usize = 16;

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use encoding_rs::{Encoding, UTF_8};
 
 use super::DatasetError;
-use super::decoding::{Checkpoint, DecodingReader, likely_encoding, utf16_without_mark};
+use super::decoding::{CHUNK, Checkpoint, DecodingReader, likely_encoding, utf16_without_mark};
 use super::digest::{DigestReader, FileDigest};
 
 /// The index holds the offset of every row whose number is a multiple of this.
@@ -49,7 +49,7 @@ impl Bytes {
             Self::File(path, _) => {
                 let mut file = File::open(path)?;
                 file.seek(SeekFrom::Start(offset))?;
-                Ok(Box::new(BufReader::with_capacity(64 << 10, file)))
+                Ok(Box::new(BufReader::with_capacity(CHUNK, file)))
             }
         }
     }
@@ -122,7 +122,8 @@ impl IndexedText {
             ScanReader::Utf8(Box::new(reader))
         } else {
             let start = Checkpoint::default();
-            ScanReader::Encoded(Box::new(DecodingReader::new(BufReader::new(reader), self.encoding, start)))
+            let reader = BufReader::with_capacity(CHUNK, reader);
+            ScanReader::Encoded(Box::new(DecodingReader::new(reader, self.encoding, start)))
         })
     }
 
