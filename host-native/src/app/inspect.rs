@@ -136,7 +136,8 @@ fn describe(call: &CallLine) -> String {
     }
 }
 
-/// Returns the input, the role, media, text and calls of each message, the answer with its calls, and the error of a call.
+/// Returns the input, the role, media, text and calls of each message, the answer with its calls, and the error of a
+/// call.
 fn parts(call: &CallLine) -> impl Iterator<Item = (&'static str, &str)> {
     let role = |role| match role {
         Role::System => "system",

@@ -127,6 +127,8 @@ fn a_run_without_enough_accepted_candidates_says_so() {
     // The same command with `--resume` has no more candidates.
     assert!(ended.all().contains("is not written, because rows are missing\n"), "{}", ended.all());
     assert_eq!(numbers(&scratch), accepted(4));
+    let short = "2 of 9 rows were accepted, and no candidates are left among the selected rows";
+    scratch.run(&["p.toml", "--out", "few", "--limit", "5"]).assert(6, &[short]);
     scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9\nmax_candidates = 60"));
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["9 of 20 candidates"]);
     assert_eq!(numbers(&scratch), accepted(9));
@@ -189,7 +191,7 @@ fn a_dataset_that_ends_before_enough_rows_are_accepted_ends_the_run_and_may_be_a
     let short = "4 of 9 rows were accepted, and no candidates are left; `max_candidates` in [run] allows more";
     scratch.run(&["p.toml", "--out", "out"]).assert(6, &[short, "4 of 9 candidates"]);
     scratch.write("p.toml", &text("rows = 9"));
-    let short = "4 of 9 rows were accepted, and no candidates are left among the selected rows of the dataset";
+    let short = "4 of 9 rows were accepted, and no candidates are left among the selected rows";
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(6, &[short, "4 of 10 candidates"]);
     assert_eq!(numbers(&scratch), accepted(4));
     scratch.write("data.csv", &crate::support::dataset(40));

@@ -189,7 +189,7 @@ fn a_dry_run_lists_what_its_estimate_leaves_out_where_the_pipeline_uses_it() {
         left_out(&columns),
         [
             retries,
-            "calls after answers of `small` that do not fit, at most 1 for each task",
+            "calls after answers of `small` that do not fit, at most 1 for each conversation",
             "second calls after truncated answers of `long`",
         ]
     );

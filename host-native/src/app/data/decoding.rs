@@ -6,13 +6,16 @@
 use std::io::{self, BufRead, Read};
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
-use encoding_rs::{Decoder, DecoderResult, Encoding, ISO_2022_JP, REPLACEMENT, UTF_16BE, UTF_16LE};
+use encoding_rs::{Decoder, DecoderResult, Encoding, ISO_2022_JP, REPLACEMENT, UTF_8, UTF_16BE, UTF_16LE};
 
-/// The most bytes that are decoded at a time.
-const CHUNK: usize = 64 << 10;
+/// The most bytes that are read and decoded at a time.
+pub(super) const CHUNK: usize = 64 << 10;
 
 /// How many chunks with letters other than those of ASCII are looked at to find out an encoding.
 const DETECTED_CHUNKS: usize = 16;
+
+/// A text with at least so many letters in UTF-8 for each part that is not UTF-8 is a damaged one in UTF-8.
+const LETTERS_PER_FAULT: usize = 4;
 
 /// A place between two lines, in bytes of the decoded text and of the encoded one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,11 +128,11 @@ pub(crate) fn encoding_of_label(label: &str) -> Option<&'static Encoding> {
     Encoding::for_label(label.as_bytes()).filter(|encoding| ![ISO_2022_JP, REPLACEMENT].contains(encoding))
 }
 
-/// Returns the likely encoding of a text that is not UTF-8.
+/// Returns the likely encoding of a text that is not UTF-8, or not all of it.
 pub(super) fn likely_encoding(mut text: impl Read) -> io::Result<&'static Encoding> {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     let mut chunk = Vec::with_capacity(CHUNK);
-    let mut seen = 0;
+    let (mut seen, mut letters, mut faults) = (0, 0, 0);
     while seen < DETECTED_CHUNKS {
         chunk.clear();
         if text.by_ref().take(CHUNK as u64).read_to_end(&mut chunk)? == 0 {
@@ -138,7 +141,15 @@ pub(super) fn likely_encoding(mut text: impl Read) -> io::Result<&'static Encodi
         if !chunk.is_ascii() {
             detector.feed(&chunk, false);
             seen += 1;
+            for part in chunk.utf8_chunks() {
+                letters += part.valid().chars().filter(|letter| !letter.is_ascii()).count();
+                faults += usize::from(!part.invalid().is_empty());
+            }
         }
+    }
+    // In other encodings, some of the letters look like UTF-8 by chance; in UTF-8, a chunk may end within a letter.
+    if letters >= LETTERS_PER_FAULT * faults {
+        return Ok(UTF_8);
     }
     Ok(detector.guess(None, Utf8Detection::Deny))
 }

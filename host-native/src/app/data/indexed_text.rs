@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use encoding_rs::{Encoding, UTF_8};
 
 use super::DatasetError;
-use super::decoding::{Checkpoint, DecodingReader, likely_encoding, utf16_without_mark};
+use super::decoding::{CHUNK, Checkpoint, DecodingReader, likely_encoding, utf16_without_mark};
 use super::digest::{DigestReader, FileDigest};
 
 /// The index holds the offset of every row whose number is a multiple of this.
@@ -49,7 +49,7 @@ impl Bytes {
             Self::File(path, _) => {
                 let mut file = File::open(path)?;
                 file.seek(SeekFrom::Start(offset))?;
-                Ok(Box::new(BufReader::with_capacity(64 << 10, file)))
+                Ok(Box::new(BufReader::with_capacity(CHUNK, file)))
             }
         }
     }
@@ -122,7 +122,8 @@ impl IndexedText {
             ScanReader::Utf8(Box::new(reader))
         } else {
             let start = Checkpoint::default();
-            ScanReader::Encoded(Box::new(DecodingReader::new(BufReader::new(reader), self.encoding, start)))
+            let reader = BufReader::with_capacity(CHUNK, reader);
+            ScanReader::Encoded(Box::new(DecodingReader::new(reader, self.encoding, start)))
         })
     }
 
@@ -166,8 +167,15 @@ impl IndexedText {
 
     /// Returns the message for a part of the text that is not valid UTF-8, with the likely encoding of the file.
     pub(super) fn not_utf8(&self, what: &str) -> String {
-        let likely = self.bytes.open_at(0).and_then(likely_encoding);
-        let advice = likely.map_or_else(|error| format!("cannot read: {error}"), advice);
+        let advice = match self.bytes.open_at(self.mark).and_then(likely_encoding) {
+            Ok(likely) if likely == UTF_8 => "the text around it is, so repair it there".to_string(),
+            // The mark overrides `encoding`.
+            Ok(likely) if self.mark > 0 => {
+                format!("the file begins with the byte order mark of UTF-8; without the mark, {}", advice(likely))
+            }
+            Ok(likely) => advice(likely),
+            Err(error) => format!("cannot read: {error}"),
+        };
         format!("{what} is not valid UTF-8; {advice}")
     }
 

@@ -76,21 +76,21 @@ impl<R: BufRead> LineReader<R> {
             self.line.clear();
             let offset = self.offset;
             let read = self.reader.read_until(b'\n', &mut self.line);
-            let error_at = |number, message: String| DatasetError::new(&text.path, Some(number), message);
-            let read = read.map_err(|error| error_at(self.number + 1, format!("cannot read: {error}")))?;
+            // Without a line: the text is read and decoded ahead of this one.
+            let read = read.map_err(|error| text.unreadable(&error))?;
             if read == 0 {
                 return Ok(None);
             }
             self.offset += read as u64;
             self.number += 1;
-            let line = std::str::from_utf8(&self.line).map_err(|_| error_at(self.number, text.not_utf8("the line")))?;
+            let error_at = |message: String| DatasetError::new(&text.path, Some(self.number), message);
+            let line = std::str::from_utf8(&self.line).map_err(|_| error_at(text.not_utf8("the line")))?;
             let line = line.strip_suffix('\n').unwrap_or(line);
             if line.trim().is_empty() {
                 continue;
             }
-            let OrderedObject(fields) = serde_json::from_str(line).map_err(|error| {
-                error_at(self.number, format!("expected one JSON object: {}", json_message(&error)))
-            })?;
+            let OrderedObject(fields) = serde_json::from_str(line)
+                .map_err(|error| error_at(format!("expected one JSON object: {}", json_message(&error))))?;
             return Ok(Some((offset, fields)));
         }
     }

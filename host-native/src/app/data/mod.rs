@@ -147,8 +147,8 @@ impl Dataset {
         Self::parse_text(path, bytes, format, encoding)
     }
 
-    /// Checks a text dataset in memory, in UTF-8 or with a byte order mark. Error messages call it `path`. Fails for Parquet, which is read from
-    /// files only.
+    /// Checks a text dataset in memory, in UTF-8 or with a byte order mark. Error messages call it `path`. Fails for
+    /// Parquet, which is read from files only.
     pub fn parse(path: &Path, bytes: &[u8], format: DatasetFormat) -> Result<Self, DatasetError> {
         Self::parse_text(path, Bytes::Memory(Cursor::new(bytes.into())), format, None)
     }

@@ -318,17 +318,50 @@ fn the_likely_encoding_of_a_text_that_is_not_utf_8_is_named_with_the_key_to_writ
 }
 
 #[test]
+fn one_fault_in_a_text_in_utf_8_is_to_be_repaired_and_is_no_other_encoding() {
+    let note = "Die Größe der Fähre, für übermorgen geändert".as_bytes();
+    // In a short text and beyond the letters that are looked at.
+    for lines in [1, 40_000] {
+        let csv = [&b"id,note\n"[..], &[b"1,\"", note, b"\"\n"].concat().repeat(lines), b"2,K\xf6ln\n"].concat();
+        let jsonl =
+            [&[b"{\"note\":\"", note, b"\"}\n"].concat().repeat(lines)[..], b"{\"note\":\"K\xf6ln\"}\n"].concat();
+        for (format, text, place) in [
+            (DatasetFormat::Csv, csv, format!("{}: field 2", lines + 2)),
+            (DatasetFormat::Jsonl, jsonl, format!("{}: the line", lines + 1)),
+        ] {
+            let error = Dataset::parse(Path::new("d"), &text, format).unwrap_err().to_string();
+            assert_eq!(error, format!("d:{place} is not valid UTF-8; the text around it is, so repair it there"));
+        }
+    }
+}
+
+#[test]
+fn the_byte_order_mark_of_a_text_that_is_not_utf_8_is_named() {
+    let text = "id,note\n1,\"Die Größe der Fähre, für übermorgen geändert\"\n";
+    let bytes = [b"\xef\xbb\xbf", &encoded(text, encoding_rs::WINDOWS_1252)[..]].concat();
+    let error = Dataset::parse(Path::new("d"), &bytes, DatasetFormat::Csv).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "d:2: field 2 is not valid UTF-8; the file begins with the byte order mark of UTF-8; without the mark, it \
+         looks like windows-1252: write `encoding = \"windows-1252\"` in [seed], or save the file as UTF-8"
+    );
+}
+
+#[test]
 fn a_text_that_its_encoding_does_not_have_is_rejected_with_its_line() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("d");
     for (label, bytes, name) in [
-        ("shift_jis", &b"a\nb\n\x81\nc\n"[..], "Shift_JIS"),
-        ("utf-16le", b"a\0\n\0b\0\n\0\x3d\xd8\n\0", "UTF-16LE"),
-        ("utf-16be", b"\0a\0\n\0b\0\n\0c\0", "UTF-16BE"),
+        ("shift_jis", &b"\x81\nc\n"[..], "Shift_JIS"),
+        ("utf-16le", b"\x3d\xd8\n\0", "UTF-16LE"),
+        ("utf-16be", b"\0c\0", "UTF-16BE"),
     ] {
-        std::fs::write(&path, bytes).unwrap();
-        let error = Dataset::load(&path, DatasetFormat::Csv, decoding::encoding_of_label(label)).unwrap_err();
-        assert_eq!(error.message, format!("cannot read: line 3 is not valid {name}"));
+        let encoding = decoding::encoding_of_label(label).unwrap();
+        for (format, valid) in [(DatasetFormat::Csv, "a\nb\n"), (DatasetFormat::Jsonl, "{\"a\":1}\n{\"a\":2}\n")] {
+            std::fs::write(&path, [&encoded(valid, encoding), bytes].concat()).unwrap();
+            let error = Dataset::load(&path, format, Some(encoding)).unwrap_err().to_string();
+            assert_eq!(error, format!("{}: cannot read: line 3 is not valid {name}", path.display()));
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::Path;
 
+use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
 use serde::{Deserialize, Serialize};
 
 use super::done_row_groups::DoneRowGroups;
@@ -251,12 +252,31 @@ fn has_only_grown(path: &Path, before: &Identity) -> io::Result<bool> {
     if beginning.sha256 != before.dataset {
         return Ok(false);
     }
-    // The former content must end at a line break: its own, or the first of the appended bytes.
-    file.seek(SeekFrom::Start(before.dataset_bytes.saturating_sub(1)))?;
-    let mut around = [0; 3];
-    let count = file.read(&mut around)?;
-    let (last, next) = (around[0], &around[1..count.max(1)]);
-    Ok(last == b'\n' || next.first() == Some(&b'\n') || next == b"\r\n")
+    let mut first = Vec::new();
+    file.rewind()?;
+    Read::by_ref(&mut file).take(3).read_to_end(&mut first)?;
+    let named = || Encoding::for_label(before.dataset_encoding.as_ref()?.as_bytes());
+    let encoding = Encoding::for_bom(&first).map(|(encoding, _)| encoding).or_else(named);
+    // A byte of a character in UTF-16 may be that of a line end.
+    let is_wide = encoding == Some(UTF_16LE) || encoding == Some(UTF_16BE);
+    let unit_bytes: u8 = if is_wide { 2 } else { 1 };
+    // The former content must end at a line break: its own, or the first of the appended text.
+    file.seek(SeekFrom::Start(before.dataset_bytes.saturating_sub(unit_bytes.into())))?;
+    let mut around = Vec::new();
+    file.take(3 * u64::from(unit_bytes)).read_to_end(&mut around)?;
+    let units = around.chunks_exact(unit_bytes.into()).map(|unit| match *unit {
+        [low, high] if encoding == Some(UTF_16LE) => u16::from_le_bytes([low, high]),
+        [high, low] => u16::from_be_bytes([high, low]),
+        _ => u16::from(unit[0]),
+    });
+    let around: Vec<u16> = units.collect();
+    let (line_feed, carriage_return) = (u16::from(b'\n'), u16::from(b'\r'));
+    Ok(match around[..] {
+        [last, ..] if last == line_feed => true,
+        [_, next, ..] if next == line_feed => true,
+        [_, next, after] => next == carriage_return && after == line_feed,
+        _ => false,
+    })
 }
 
 /// Returns a message for the first name that was added, removed, or has another value.
@@ -369,6 +389,51 @@ mod tests {
         for (before, now) in [("id\n1", "id\n12\n"), ("id\n1\n", "id\n2\n3\n"), ("id\n1\n2\n", "id\n1\n")] {
             let refused = grown(before.as_bytes(), now.as_bytes()).unwrap();
             assert!(refused.starts_with("the dataset has changed since then (it had "), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_dataset_in_utf_16_may_only_grow_by_whole_lines_at_its_end() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("data.csv");
+        for (label, mark) in [("utf-16le", ""), ("utf-16be", ""), ("utf-16le", "\u{feff}"), ("utf-16be", "\u{feff}")] {
+            let encoded = |text: &str| -> Vec<u8> {
+                let units = mark.encode_utf16().chain(text.encode_utf16());
+                units
+                    .flat_map(|unit| if label == "utf-16le" { unit.to_le_bytes() } else { unit.to_be_bytes() })
+                    .collect()
+            };
+            // A byte order mark says it all.
+            let key = mark.is_empty().then(|| label.to_string());
+            let grown = |before: &str, now: &str| {
+                let (before, now) = (encoded(before), encoded(now));
+                std::fs::write(&path, &now).unwrap();
+                let manifest = |text: &[u8]| {
+                    let identity = Identity { dataset_encoding: key.clone(), ..identity(text) };
+                    Manifest { identity, ..self::before() }
+                };
+                manifest(&now).first_difference(&manifest(&before), Some(&path)).unwrap()
+            };
+            for (before, now) in [
+                ("id\n1\n", "id\n1\n2\n"),
+                ("id\n1\n", "id\n1\n\u{a0a}"),
+                ("id\n1", "id\n1\n2"),
+                ("id\r\n1", "id\r\n1\r\n2"),
+            ] {
+                assert_eq!(grown(before, now), None, "{now:?} in {label}, {mark:?}");
+            }
+            // Letters with a byte like that of a line end.
+            for (before, now) in [
+                ("id\n1", "id\n12\n"),
+                ("id\n\u{10a}", "id\n\u{10a}2\n"),
+                ("id\n\u{a00}", "id\n\u{a00}2\n"),
+                ("id\n1", "id\n1\u{10a}\n"),
+                ("id\n1", "id\n1\u{a00}\n"),
+                ("id\n1", "id\n1\r2\n"),
+            ] {
+                let refused = grown(before, now).unwrap_or_else(|| panic!("{now:?} in {label}, {mark:?}"));
+                assert!(refused.starts_with("the dataset has changed since then (it had "), "{refused}");
+            }
         }
     }
 

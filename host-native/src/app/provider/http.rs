@@ -9,7 +9,7 @@ use reqwest::dns::Resolve;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::multipart::Form;
 use reqwest::{Certificate, Url};
-use rustls::CertificateError;
+use rustls::{CertificateError, InvalidMessage};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate_core::request::response::RejectionReason;
@@ -312,12 +312,12 @@ pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
 
 /// Returns what to do about an error of TLS, or of a connection with TLS on one side only.
 fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
-    if cause_of::<hyper::Error>(error).is_some_and(hyper::Error::is_parse) {
+    if cause_of::<hyper::Error>(error).is_some_and(|error| error.is_parse() && !error.is_parse_too_large()) {
         return Some("the answer is not HTTP; a server with TLS needs an address with https");
     }
     match cause_of(error)? {
         rustls::Error::InvalidCertificate(wrong) => certificate_remedy(wrong),
-        rustls::Error::InvalidMessage(_) => {
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             Some("the server does not use TLS on this port; a server without TLS needs an address with http")
         }
         _ => None,
@@ -405,5 +405,14 @@ mod tests {
         assert!(matches!(broken, CallError::Broken { .. }), "{broken}");
         let empty = error_for_response(String::new(), false).await;
         assert!(matches!(empty, CallError::Connection { .. }), "{empty}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_http_may_be_that_of_a_server_with_tls_and_one_with_a_large_head_is_not() {
+        let foreign = error_for_response("\u{15}\u{3}\u{3}\0\u{2}\u{2}\n".to_string(), false).await.to_string();
+        assert!(foreign.contains("the answer is not HTTP"), "{foreign}");
+        let head = format!("HTTP/1.1 200 OK\r\nx-large: {}", "x".repeat(1 << 20));
+        let large = error_for_response(head, false).await.to_string();
+        assert!(large.contains("too large") && !large.contains("is not HTTP"), "{large}");
     }
 }

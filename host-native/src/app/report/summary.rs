@@ -102,7 +102,7 @@ pub struct DropSummary {
 pub struct Acceptance {
     /// The number of rows that are to be accepted, if the file says.
     pub wanted: Option<u64>,
-    /// Whether `max_candidates` is what limits the candidates, and not the dataset.
+    /// Whether `max_candidates` is what limits the candidates, and not the dataset or the selection of rows.
     #[serde(skip)]
     pub is_limited: bool,
     /// The number of accepted rows.
@@ -127,7 +127,7 @@ impl Acceptance {
         let left = if self.is_limited {
             "no candidates are left; `max_candidates` in [run] allows more"
         } else {
-            "no candidates are left among the selected rows of the dataset"
+            "no candidates are left among the selected rows"
         };
         (accepted < wanted).then(|| format!("{accepted} of {wanted} rows were accepted, and {left}"))
     }

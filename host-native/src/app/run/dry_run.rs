@@ -166,7 +166,7 @@ fn not_included(file: &PipelineFile, resolved: &ResolvedPipeline) -> Vec<String>
                     chat.structure.as_ref().map(|structure| structure.retries).filter(|most| *most > 0)
                 {
                     list.push(format!(
-                        "calls after answers of `{name}` that do not fit, at most {retries} for each task"
+                        "calls after answers of `{name}` that do not fit, at most {retries} for each conversation"
                     ));
                 }
                 if chat.retry_max_tokens.is_some() {

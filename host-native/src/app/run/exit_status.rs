@@ -183,7 +183,7 @@ fn acceptance(
         *rejected.entry(column).or_default() += rows;
     }
     let accepted = written.rows + output.remaining().rows_out;
-    let is_limited = file.rows.dataset.is_none() || file.rows.most <= rows_in;
+    let is_limited = file.rows.most <= rows_in;
     Some(Acceptance { wanted: file.rows.wanted, is_limited, accepted, rejected, is_enough: output.has_enough() })
 }
 

@@ -198,14 +198,15 @@ impl Preflight {
     }
 
     /// Returns the bytes that the seed values take in the output, assuming that they are written as they were
-    /// read.
+    /// read and that the rows are about equally long.
     fn bytes_needed(&self) -> Option<u64> {
         let resolved =
             self.resolved.as_ref().filter(|_| matches!(self.file.output.format, RowFormat::Jsonl | RowFormat::Csv))?;
         self.file.rows.dataset.as_ref().filter(|seed| seed.format.is_text())?;
         let size = resolved.dataset.digest().bytes;
-        let rows = u128::from(resolved.rows.end - resolved.rows.start);
-        u64::try_from(u128::from(size) * rows / u128::from(resolved.dataset.rows().max(1))).ok()
+        let candidates = resolved.rows.end - resolved.rows.start;
+        let rows = self.file.rows.wanted.map_or(candidates, |wanted| candidates.min(wanted));
+        u64::try_from(u128::from(size) * u128::from(rows) / u128::from(resolved.dataset.rows().max(1))).ok()
     }
 }
 
@@ -330,6 +331,8 @@ pub(crate) fn format_bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::config::pipeline::SourceText;
+    use crate::app::data::DatasetFormat;
 
     #[test]
     fn a_missing_directory_is_writable_if_its_nearest_existing_ancestor_is() {
@@ -349,6 +352,32 @@ mod tests {
         assert!(check_space(100, 100).is_ok());
         let error = check_space(1_500_000, 2_000_000_000).unwrap_err().to_string();
         assert_eq!(error, "1.5 MB are free there, and the rows of the dataset alone take 2.0 GB");
+    }
+
+    #[test]
+    fn the_dataset_needs_space_for_the_rows_that_are_written_and_not_for_all_candidates() {
+        for (rows, expected) in [("", 1_010), ("rows = 4\n", 40), ("rows = 4\nmax_candidates = 9\n", 40)] {
+            let text = format!(
+                "[seed]\npath = \"d.csv\"\n[run]\n{rows}[[models]]\nname = \"m\"\nprovider = \"mock\"\nmock = {{}}\n\
+                 max_parallel = 2\n[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{{{ note }}}}\"\n\
+                 accept_if = \"a != ''\"\n"
+            );
+            let file = PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).unwrap();
+            let data = format!("note,more\n{}", "abc,defgh\n".repeat(100));
+            let dataset = Dataset::parse(Path::new("d.csv"), data.as_bytes(), DatasetFormat::Csv).unwrap();
+            let mut resolved = ResolvedPipeline::resolve(&file, dataset).unwrap();
+            resolved.select_rows(None, None, file.rows.most).unwrap();
+            let found = Preflight {
+                name: String::new(),
+                file,
+                resolved: Some(resolved),
+                estimates: Vec::new(),
+                problems: Vec::new(),
+                is_callable: Vec::new(),
+                free_bytes: None,
+            };
+            assert_eq!(found.bytes_needed(), Some(expected), "{rows}");
+        }
     }
 
     #[test]

@@ -360,7 +360,8 @@ impl<'a> ModelCalls<'a> {
         answer.map(|(_, value)| value).map_err(|(_, error)| error)
     }
 
-    /// Makes one call like [`call`](Self::call) with the text `input`, and keeps it. `shown` returns the text of an answer.
+    /// Makes one call like [`call`](Self::call) with the text `input`, and keeps it. `shown` returns the text of an
+    /// answer.
     pub(super) async fn call_with<T, F>(
         &self,
         column: &str,
