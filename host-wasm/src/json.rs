@@ -33,10 +33,18 @@ pub(crate) fn from_js<T: DeserializeOwned>(what: &str, value: &JsValue) -> Resul
 
 /// Does the same, and returns the message of an error.
 pub(crate) fn read<T: DeserializeOwned>(what: &str, value: &JsValue) -> Result<T, String> {
-    let checked = Closure::<dyn Fn(JsValue, JsValue) -> JsValue>::new(|_, value: JsValue| match value.as_f64() {
-        // JSON would convert it to `null`, which is a valid setting.
-        Some(number) if !number.is_finite() => number.to_string().into(),
-        _ => value,
+    // What JSON lacks becomes a text, which no setting of its kind can be: JSON would convert a number that is not
+    // finite to `null`, leave out functions and symbols, and fail at a `BigInt` without naming its field.
+    let checked = Closure::<dyn Fn(JsValue, JsValue) -> JsValue>::new(|key: JsValue, value: JsValue| {
+        let is_outermost = key.as_string().is_some_and(|key| key.is_empty());
+        match value.as_f64() {
+            Some(number) if !number.is_finite() => number.to_string().into(),
+            None if is_outermost => value,
+            None if value.is_function() => "a function".into(),
+            None if value.is_symbol() => "a symbol".into(),
+            None if value.is_bigint() => "a BigInt".into(),
+            _ => value,
+        }
     });
     let text = JSON::stringify_with_replacer(value, checked.as_ref()).ok().and_then(|text| text.as_string());
     let text = text.ok_or_else(|| format!("{what} must be a plain object"))?;
