@@ -301,8 +301,10 @@ test("settings are checked by name, type and range, and a rejected registration 
   refused({ algorithm: "best" }, { name: "TypeError", message: 'algorithm: no algorithm is called "best"; there are aimd, vegas, tide, fixed' });
   refused({ algorithm: { name: "fixed", limit: 0 } }, { message: "algorithm.limit is 0; expected at least 1" });
   refused({ algorithm: { name: "tide", probeAfterMost: 2 } }, { message: "algorithm.probeAfterMost is 2; expected at least `algorithm.probeAfter`" });
-  refused({ algorithm: { name: "tide", probeAfter: "16" } }, { name: "TypeError", message: /^algorithm: probeAfter: invalid type: string "16"/ });
-  refused({ algorithm: { name: "aimd", limit: 1 } }, { name: "TypeError", message: /^algorithm: .*unknown field `limit`/ });
+  refused({ algorithm: { name: "tide", probeAfter: "16" } }, { name: "TypeError", message: /^algorithm\.probeAfter: invalid type: string "16"/ });
+  refused({ algorithm: { name: "tide", probeAfter: -1 } }, { name: "RangeError", message: /^algorithm\.probeAfter: invalid value/ });
+  refused({ algorithm: { name: "fixed" } }, { name: "TypeError", message: "algorithm: missing field `limit`" });
+  refused({ algorithm: { name: "aimd", limit: 1 } }, { name: "TypeError", message: /^algorithm\.limit: unknown field `limit`/ });
   refused({ budgets: [{ dimension: "words", limit: 3 }] }, /^TypeError: budgets\[0\].dimension: unknown variant `words`, expected one of `requests`/);
   const good = { dimension: "requests", limit: 5 };
   refused({ budgets: [good, { ...good, limit: 0 }] }, { name: "RangeError", message: "budgets[1].limit is 0; expected a number from 1 to 10^15" });
