@@ -9,8 +9,12 @@
 //! `serde-wasm-bindgen` reads objects without the text, but it ignores the unknown fields of a struct, and a
 //! `u128` becomes a `BigInt`.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use js_sys::{JSON, Reflect};
-use serde::de::{DeserializeOwned, Error, Unexpected};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
@@ -53,6 +57,29 @@ pub(crate) fn read<T: DeserializeOwned>(what: &str, value: &JsValue) -> Result<T
         .map_err(|error| at_path(&error.path().to_string(), &message(error.inner())))
 }
 
+/// A value that is read from an object only: `serde` also reads a struct from an array, by position.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+                text.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+
+        from.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
 /// Returns the JSON of the value at a path such as `budgets[0].limit`, if there is one.
 pub(crate) fn text_at(value: &JsValue, path: &str) -> Option<String> {
     let mut keys = path.split(['.', '[', ']']).filter(|key| !key.is_empty());
@@ -60,7 +87,7 @@ pub(crate) fn text_at(value: &JsValue, path: &str) -> Option<String> {
     JSON::stringify(&found).ok()?.as_string()
 }
 
-/// The settings of the core that are durations. In JavaScript they are milliseconds, and say so.
+/// The settings of the core that are durations. In JavaScript they are milliseconds, and their names end in `Ms`.
 const DURATIONS: [&str; 10] = [
     "cooldown",
     "degraded_pause",

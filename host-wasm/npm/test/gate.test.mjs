@@ -309,6 +309,11 @@ test("settings are checked by name, type and range, and a rejected registration 
   const good = { dimension: "requests", limit: 5 };
   refused({ budgets: [good, { ...good, limit: 0 }] }, { name: "RangeError", message: "budgets[1].limit is 0; expected a number from 1 to 10^15" });
   refused({ budgets: [{ ...good, windowMs: 0 }] }, { message: "budgets[0].windowMs is 0; expected longer than zero" });
+  refused({ budgets: [good, ["requests", 5]] }, { name: "TypeError", message: "budgets[1]: invalid type: sequence, expected an object" });
+  refused({ algorithm: ["tide"] }, { name: "TypeError", message: /^algorithm: no algorithm is called \["tide"\]/ });
+  for (const make of [() => gate.register(KEY, [5]), () => new RequestGate([])]) {
+    assert.throws(make, { name: "TypeError", message: "invalid type: sequence, expected an object" });
+  }
   assert.equal(gate.snapshot(KEY).providerCap, 4);
   assert.throws(() => new RequestGate({ cooldownMs: 0 }), { message: "cooldownMs is 0; expected longer than zero" });
   assert.throws(() => new RequestGate({ coolDownMs: 1 }), { name: "TypeError", message: /^coolDownMs: unknown field .*`cooldownMs`/ });

@@ -4,8 +4,8 @@
 //! JavaScript: a `RangeError` for a value out of range, a `TypeError` for anything else.
 
 use js_sys::{RangeError, TypeError};
-use serde::de::DeserializeOwned;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
@@ -17,7 +17,7 @@ use tidegate_core::time::{Duration, Instant};
 use tsify::Tsify;
 use wasm_bindgen::JsValue;
 
-use crate::json::{self, at_path, js_name, millis, millis_or_null};
+use crate::json::{self, Object, at_path, js_name, millis, millis_or_null};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -133,7 +133,7 @@ with_adaptive_settings! {
         /// Rates that apply in addition to the limit of concurrent calls. Default: none.
         #[serde(default)]
         #[tsify(type = "readonly Budget[] | undefined")]
-        budgets: Vec<Budget>,
+        budgets: Vec<Object<Budget>>,
         /// The weight of calls without a tenant relative to those of tenants, 2^-20 to 2^20. Default: 1.
         #[serde(default)]
         #[tsify(type = "number | undefined")]
@@ -368,7 +368,7 @@ impl Limits {
         let algorithm = limits.algorithm.take().map(AlgorithmSettings::read).transpose()?;
         let algorithm = choice(algorithm, &own, defaults)?;
         algorithm.make().map_err(|error| out_of_range("algorithm.", &error, given))?;
-        let budgets: Vec<_> = limits.budgets.iter().map(Budget::config).collect();
+        let budgets: Vec<_> = limits.budgets.iter().map(|Object(budget)| budget.config()).collect();
         for (place, budget) in budgets.iter().enumerate() {
             budget.validate().map_err(|error| out_of_range(&format!("budgets[{place}]."), &error, given))?;
         }
@@ -449,7 +449,7 @@ impl Budget {
 
 /// Reads an object with settings.
 fn read<T: DeserializeOwned>(what: &str, given: &JsValue) -> Result<T, JsValue> {
-    json::read(what, given).map_err(rejected)
+    json::read(what, given).map(|Object(settings)| settings).map_err(rejected)
 }
 
 /// Returns the error for a value that `serde` rejects.
