@@ -54,18 +54,22 @@ for (const hold of ["body", "head"]) {
 }
 
 test("a hundred attempts that were refused and made again leave no listener on their shared signal", async () => {
-  let requests = 0;
-  const server = createServer((_, response) => response.writeHead((requests += 1) <= 100 ? 503 : 200).end("tide"));
+  const refused = new Set();
+  const server = createServer(({ url }, response) => {
+    const isAgain = refused.has(url);
+    refused.add(url);
+    response.writeHead(isAgain ? 200 : 503).end("tide");
+  });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   try {
     const { signal, counts } = counted();
     const gate = gateOf(100, { health: false });
     const url = `http://127.0.0.1:${server.address().port}/`;
-    const fetched = Array.from({ length: 100 }, () => gate.fetch(KEY, url, { signal }, { retries: 1 }));
+    const fetched = Array.from({ length: 100 }, (_, n) => gate.fetch(KEY, url + n, { signal }, { retries: 1 }));
     // Responses that are dropped must not be followed until they are collected.
-    const texts = await Promise.all(fetched.map(async (answer) => (await answer).text()));
-    assert.deepEqual([requests, new Set(texts), counts], [200, new Set(["tide"]), { now: 0, most: 1 }]);
+    const answers = await Promise.all(fetched.map(async (answer) => [(await answer).status, await (await answer).text()].join(" ")));
+    assert.deepEqual([refused.size, new Set(answers), counts], [100, new Set(["200 tide"]), { now: 0, most: 1 }]);
   } finally {
     server.closeAllConnections();
     server.close();
