@@ -9,8 +9,12 @@
 //! `serde-wasm-bindgen` reads objects without the text, but it ignores the unknown fields of a struct, and a
 //! `u128` becomes a `BigInt`.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use js_sys::{JSON, Reflect};
-use serde::de::{DeserializeOwned, Error, Unexpected};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
@@ -33,16 +37,47 @@ pub(crate) fn from_js<T: DeserializeOwned>(what: &str, value: &JsValue) -> Resul
 
 /// Does the same, and returns the message of an error.
 pub(crate) fn read<T: DeserializeOwned>(what: &str, value: &JsValue) -> Result<T, String> {
-    let checked = Closure::<dyn Fn(JsValue, JsValue) -> JsValue>::new(|_, value: JsValue| match value.as_f64() {
-        // JSON would convert it to `null`, which is a valid setting.
-        Some(number) if !number.is_finite() => number.to_string().into(),
-        _ => value,
+    // What JSON lacks becomes a text, which no setting of its kind can be: JSON would convert a number that is not
+    // finite to `null`, leave out functions and symbols, and fail at a `BigInt` without naming its field.
+    let checked = Closure::<dyn Fn(JsValue, JsValue) -> JsValue>::new(|key: JsValue, value: JsValue| {
+        let is_outermost = key.as_string().is_some_and(|key| key.is_empty());
+        match value.as_f64() {
+            Some(number) if !number.is_finite() => number.to_string().into(),
+            None if is_outermost => value,
+            None if value.is_function() => "a function".into(),
+            None if value.is_symbol() => "a symbol".into(),
+            None if value.is_bigint() => "a BigInt".into(),
+            _ => value,
+        }
     });
     let text = JSON::stringify_with_replacer(value, checked.as_ref()).ok().and_then(|text| text.as_string());
     let text = text.ok_or_else(|| format!("{what} must be a plain object"))?;
     let mut json = serde_json::Deserializer::from_str(&text);
     serde_path_to_error::deserialize(&mut json)
         .map_err(|error| at_path(&error.path().to_string(), &message(error.inner())))
+}
+
+/// A value that is read from an object only: `serde` also reads a struct from an array, by position.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+                text.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+
+        from.deserialize_map(Fields(PhantomData)).map(Self)
+    }
 }
 
 /// Returns the JSON of the value at a path such as `budgets[0].limit`, if there is one.
@@ -52,7 +87,7 @@ pub(crate) fn text_at(value: &JsValue, path: &str) -> Option<String> {
     JSON::stringify(&found).ok()?.as_string()
 }
 
-/// The settings of the core that are durations. In JavaScript they are milliseconds, and say so.
+/// The settings of the core that are durations. In JavaScript they are milliseconds, and their names end in `Ms`.
 const DURATIONS: [&str; 10] = [
     "cooldown",
     "degraded_pause",

@@ -48,7 +48,7 @@ test("two runs go on in lockstep, and the table says what the core counts", () =
 
 test("the share of the capacity that is used is what the core has counted", () =>
   kit.withPage(async (playground, page) => {
-    await playground.openSides();
+    await playground.tab("Compare");
     // A limit below the capacity, which stays what it is: what is used is what the core has counted.
     await page.locator('fieldset[data-side="0"]').getByLabel("Limit", { exact: true }).selectOption("fixed");
     await playground.stands();
@@ -67,7 +67,7 @@ test("the share of the capacity that is used is what the core has counted", () =
 
 test("other scenarios beside each other, to the end: which is better is said in words", () =>
   kit.withPage(async (playground, page) => {
-    await playground.openSides();
+    await playground.tab("Compare");
     await page.locator('fieldset[data-side="0"]').getByLabel("Scenario", { exact: true }).selectOption("cold-storm");
     await playground.stands();
     await page.locator('fieldset[data-side="1"]').getByLabel("Scenario", { exact: true }).selectOption("cold-ramp");
@@ -122,7 +122,7 @@ const queues = (page) =>
 test("equal bars of the queues mean equal numbers on both sides", () =>
   kit.withPage(async (playground, page) => {
     const pick = (side, scenario) => page.locator(`fieldset[data-side="${side}"]`).getByLabel("Scenario", { exact: true }).selectOption(scenario);
-    await playground.openSides();
+    await playground.tab("Compare");
     await pick(0, "two-harbours");
     await pick(1, "borrow-and-repay");
     await page.locator(".half-title").nth(1).filter({ hasText: "Borrow" }).waitFor();
@@ -201,7 +201,7 @@ test("with room, the forms stand beside the charts, which begin on the first scr
 
 test("every choice of a side reaches the run", () =>
   kit.withPage(async (playground, page) => {
-    await playground.openSides();
+    await playground.tab("Compare");
     const side = page.locator('fieldset[data-side="1"]');
     for (const [label, value] of [["Limit", "vegas"], ["Policy", "strict_fair"], ["Ramp", "5000"], ["Passes over waiters", "no"], ["Yields while waiting", "no"]]) {
       await side.getByLabel(label, { exact: true }).selectOption(value);

@@ -454,6 +454,25 @@ test("the changes of one drag are one mark, by the time of the person, whatever 
     ]);
   }));
 
+test("a change whose drag went on in a future that is gone is marked, and so is the last of a drag that no one saw", () =>
+  withDashboard({}, async (page) => {
+    const marked = await page.evaluate(() => {
+      const drags = new window.fixture.Drags();
+      const made = (at_ms, slots) => ({ at_ms, set: "capacity", model: "river", slots });
+      const slots = (changes) => drags.marked(changes, 0).map((change) => change.slots);
+      const [first, second, other] = [made(10_000, 12), made(11_000, 11), { at_ms: 10_500, set: "policy", policy: "strict_fair" }];
+      drags.add(first, [[first]], undefined);
+      drags.add(second, [[first, second]], undefined);
+      return [
+        slots([first, second]),
+        slots([first, other]),
+        // As a saved position brings them: their drags were in the time of another page.
+        slots([made(20_000, 9), made(20_400, 8), made(20_900, 7), made(25_000, 6)]),
+      ];
+    });
+    assert.deepEqual(marked, [[11], [12, undefined], [7, 6]]);
+  }));
+
 test("the nodes of a wide graph overlap nowhere, and every column comes after those it needs", () =>
   withDashboard(MOST, async (page) => {
     const layout = await layoutOf(page, MOST);

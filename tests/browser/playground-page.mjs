@@ -171,11 +171,6 @@ export class PlaygroundPage {
     );
   }
 
-  /** Opens the comparison, and the forms of its sides. */
-  async openSides() {
-    await this.tab("Compare");
-  }
-
   /** Begins a comparison of one of the pairs worth a look, and plays it until this many virtual ms have passed. */
   async compare(pair, ms) {
     await this.tab("Compare");

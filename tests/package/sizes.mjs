@@ -79,11 +79,12 @@ const lines = readFileSync(docs, "utf8").split("\n");
 const labels = Object.values(SETS).flatMap(({ parts }) => parts);
 if (updates) {
   for (const { name, sizes } of measured) recorded[name] = sizes;
-  writeFileSync(record, `${JSON.stringify(recorded, null, 2)}\n`);
   for (const { name, label } of labels) {
     const row = lines.findIndex((line) => line.startsWith(`| ${label} |`));
-    if (row >= 0 && recorded[name] !== undefined) lines[row] = rowOf(label, recorded[name]);
+    if (row < 0) throw new Error(`docs/javascript.md has no row that begins with "| ${label} |"`);
+    if (recorded[name] !== undefined) lines[row] = rowOf(label, recorded[name]);
   }
+  writeFileSync(record, `${JSON.stringify(recorded, null, 2)}\n`);
   writeFileSync(docs, lines.join("\n"));
 }
 

@@ -1,6 +1,8 @@
 // One AbortSignal shared by many calls.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
 import { test } from "node:test";
 
 import { RequestGate } from "tidegate";
@@ -24,8 +26,8 @@ function counted() {
   return { controller, signal, counts };
 }
 
-function gateOf(maxParallel) {
-  const gate = new RequestGate();
+function gateOf(maxParallel, options) {
+  const gate = new RequestGate(options);
   gate.register(KEY, { maxParallel, algorithm: { name: "fixed", limit: maxParallel } });
   return gate;
 }
@@ -50,6 +52,29 @@ for (const hold of ["body", "head"]) {
     if (hold === "body") assert.equal(counts.now, 0);
   });
 }
+
+test("a hundred attempts that were refused and made again leave no listener on their shared signal", async () => {
+  const refused = new Set();
+  const server = createServer(({ url }, response) => {
+    const isAgain = refused.has(url);
+    refused.add(url);
+    response.writeHead(isAgain ? 200 : 503).end("tide");
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  try {
+    const { signal, counts } = counted();
+    const gate = gateOf(100, { health: false });
+    const url = `http://127.0.0.1:${server.address().port}/`;
+    const fetched = Array.from({ length: 100 }, (_, n) => gate.fetch(KEY, url + n, { signal }, { retries: 1 }));
+    // Responses that are dropped must not be followed until they are collected.
+    const answers = await Promise.all(fetched.map(async (answer) => [(await answer).status, await (await answer).text()].join(" ")));
+    assert.deepEqual([refused.size, new Set(answers), counts], [100, new Set(["200 tide"]), { now: 0, most: 1 }]);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
 
 test("a fetch that fails leaves no listener on its signal", async () => {
   const { signal, counts } = counted();

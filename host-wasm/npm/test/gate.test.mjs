@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { inspect } from "node:util";
 
 import { DeniedError, FreedError, Permit, RequestGate, Resource } from "tidegate";
 
@@ -281,7 +282,7 @@ test("an unregistered key is denied by name, even if another gate has it", async
 test("settings are checked by name, type and range, and a rejected registration changes nothing", () => {
   const gate = gateOf(4);
   const refused = (limits, expected) =>
-    assert.throws(() => gate.register(KEY, { maxParallel: 2, ...limits }), expected, JSON.stringify(limits));
+    assert.throws(() => gate.register(KEY, { maxParallel: 2, ...limits }), expected, inspect(limits));
   refused({ maxParallel: 0 }, { name: "RangeError", message: "maxParallel is 0; expected at least 1" });
   refused({ maxParallel: 1.5 }, { name: "TypeError", message: "maxParallel: invalid type: floating point `1.5`, expected u32" });
   refused({ maxParallel: -1 }, { name: "RangeError", message: "maxParallel: invalid value: integer `-1`, expected u32" });
@@ -292,17 +293,27 @@ test("settings are checked by name, type and range, and a rejected registration 
   refused({ cooldownMs: -1 }, { name: "RangeError", message: /^cooldownMs: .*expected a number of milliseconds from 0/ });
   refused({ cooldownMs: Infinity }, { name: "TypeError", message: /^cooldownMs: / });
   refused({ rampMs: "long" }, { name: "TypeError", message: /^rampMs: / });
+  refused({ rampMs: () => 5 }, { name: "TypeError", message: /^rampMs: invalid type: string "a function", expected f64/ });
+  refused({ rampMs: Symbol("ramp") }, { name: "TypeError", message: /^rampMs: invalid type: string "a symbol"/ });
+  refused({ maxParallel: 4n }, { name: "TypeError", message: /^maxParallel: invalid type: string "a BigInt", expected u32/ });
   refused({ growOnEvidence: 1 }, { name: "TypeError", message: /^growOnEvidence: / });
   refused({ weight: 0 }, { message: "weight is 0; expected a number from 2^-20 to 2^20" });
   refused({ algorithm: "best" }, { name: "TypeError", message: 'algorithm: no algorithm is called "best"; there are aimd, vegas, tide, fixed' });
   refused({ algorithm: { name: "fixed", limit: 0 } }, { message: "algorithm.limit is 0; expected at least 1" });
   refused({ algorithm: { name: "tide", probeAfterMost: 2 } }, { message: "algorithm.probeAfterMost is 2; expected at least `algorithm.probeAfter`" });
-  refused({ algorithm: { name: "tide", probeAfter: "16" } }, { name: "TypeError", message: /^algorithm: probeAfter: invalid type: string "16"/ });
-  refused({ algorithm: { name: "aimd", limit: 1 } }, { name: "TypeError", message: /^algorithm: .*unknown field `limit`/ });
+  refused({ algorithm: { name: "tide", probeAfter: "16" } }, { name: "TypeError", message: /^algorithm\.probeAfter: invalid type: string "16"/ });
+  refused({ algorithm: { name: "tide", probeAfter: -1 } }, { name: "RangeError", message: /^algorithm\.probeAfter: invalid value/ });
+  refused({ algorithm: { name: "fixed" } }, { name: "TypeError", message: "algorithm: missing field `limit`" });
+  refused({ algorithm: { name: "aimd", limit: 1 } }, { name: "TypeError", message: /^algorithm\.limit: unknown field `limit`/ });
   refused({ budgets: [{ dimension: "words", limit: 3 }] }, /^TypeError: budgets\[0\].dimension: unknown variant `words`, expected one of `requests`/);
   const good = { dimension: "requests", limit: 5 };
   refused({ budgets: [good, { ...good, limit: 0 }] }, { name: "RangeError", message: "budgets[1].limit is 0; expected a number from 1 to 10^15" });
   refused({ budgets: [{ ...good, windowMs: 0 }] }, { message: "budgets[0].windowMs is 0; expected longer than zero" });
+  refused({ budgets: [good, ["requests", 5]] }, { name: "TypeError", message: "budgets[1]: invalid type: sequence, expected an object" });
+  refused({ algorithm: ["tide"] }, { name: "TypeError", message: /^algorithm: no algorithm is called \["tide"\]/ });
+  for (const make of [() => gate.register(KEY, [5]), () => new RequestGate([])]) {
+    assert.throws(make, { name: "TypeError", message: "invalid type: sequence, expected an object" });
+  }
   assert.equal(gate.snapshot(KEY).providerCap, 4);
   assert.throws(() => new RequestGate({ cooldownMs: 0 }), { message: "cooldownMs is 0; expected longer than zero" });
   assert.throws(() => new RequestGate({ coolDownMs: 1 }), { name: "TypeError", message: /^coolDownMs: unknown field .*`cooldownMs`/ });

@@ -4,8 +4,8 @@
 //! JavaScript: a `RangeError` for a value out of range, a `TypeError` for anything else.
 
 use js_sys::{RangeError, TypeError};
-use serde::de::{DeserializeOwned, Error};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::error::ConfigError;
@@ -17,7 +17,7 @@ use tidegate_core::time::{Duration, Instant};
 use tsify::Tsify;
 use wasm_bindgen::JsValue;
 
-use crate::json::{self, at_path, js_name, millis, millis_or_null};
+use crate::json::{self, Object, at_path, js_name, millis, millis_or_null};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -129,11 +129,11 @@ with_adaptive_settings! {
         /// with settings. Default: `tide`; `aimd` where one of its settings is given.
         #[serde(default)]
         #[tsify(type = "\"aimd\" | \"vegas\" | \"tide\" | AlgorithmSettings | undefined")]
-        algorithm: Option<AlgorithmSettings>,
+        algorithm: Option<Value>,
         /// Rates that apply in addition to the limit of concurrent calls. Default: none.
         #[serde(default)]
         #[tsify(type = "readonly Budget[] | undefined")]
-        budgets: Vec<Budget>,
+        budgets: Vec<Object<Budget>>,
         /// The weight of calls without a tenant relative to those of tenants, 2^-20 to 2^20. Default: 1.
         #[serde(default)]
         #[tsify(type = "number | undefined")]
@@ -243,20 +243,22 @@ fn minute() -> Duration {
     MINUTE
 }
 
-impl<'de> Deserialize<'de> for AlgorithmSettings {
-    /// Reads a name, or an object with `name`.
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let (name, settings) = match Value::deserialize(from)? {
+impl AlgorithmSettings {
+    /// Reads a name, or an object with `name`. Apart from the other limits, as `serde` loses the path of what is
+    /// wrong beside a tag.
+    fn read(given: Value) -> Result<Self, JsValue> {
+        let (name, settings) = match given {
             Value::Object(mut settings) => (settings.remove("name").unwrap_or_default(), Value::Object(settings)),
             name => (name, Value::Object(serde_json::Map::new())),
         };
         match name.as_str() {
-            Some("aimd") => part::<NoSettings, _>(settings).map(|NoSettings {}| Self::Aimd),
+            Some("aimd") => part::<NoSettings>(settings).map(|NoSettings {}| Self::Aimd),
             Some("vegas") => part(settings).map(Self::Vegas),
             Some("tide") => part(settings).map(Self::Tide),
             Some("fixed") => part(settings).map(Self::Fixed),
-            _ => Err(Error::custom(format!("no algorithm is called {name}; there are aimd, vegas, tide, fixed"))),
+            _ => Err(format!("algorithm: no algorithm is called {name}; there are aimd, vegas, tide, fixed")),
         }
+        .map_err(rejected)
     }
 }
 
@@ -264,9 +266,12 @@ impl<'de> Deserialize<'de> for AlgorithmSettings {
 #[serde(deny_unknown_fields)]
 struct NoSettings {}
 
-fn part<T: DeserializeOwned, E: Error>(settings: Value) -> Result<T, E> {
-    serde_path_to_error::deserialize(settings)
-        .map_err(|error| E::custom(at_path(&error.path().to_string(), &error.inner().to_string())))
+fn part<T: DeserializeOwned>(settings: Value) -> Result<T, String> {
+    serde_path_to_error::deserialize(settings).map_err(|error| {
+        let path = error.path().to_string();
+        let path = if path == "." { "algorithm".to_owned() } else { format!("algorithm.{path}") };
+        at_path(&path, &error.inner().to_string())
+    })
 }
 
 /// The settings of the adaptive limit and of cooldowns; `None` for the default.
@@ -354,39 +359,40 @@ pub(super) struct ValidLimits {
 impl Limits {
     /// Reads the limits of a resource. `defaults` are those of the gate.
     pub(super) fn read(given: &JsValue, defaults: &Adaptive) -> Result<ValidLimits, JsValue> {
-        let limits: Self = read("the limits of a resource", given)?;
+        let mut limits: Self = read("the limits of a resource", given)?;
         let weight = limits.weight.unwrap_or(1.0);
         in_range(limits.max_parallel > 0, "max_parallel", "at least 1", given)?;
         in_range((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", "a number from 2^-20 to 2^20", given)?;
         let own = limits.adaptive();
         let aimd = own.or(defaults).config().map_err(|error| out_of_range("", &error, given))?;
-        let algorithm = limits.choice(&own, defaults)?;
+        let algorithm = limits.algorithm.take().map(AlgorithmSettings::read).transpose()?;
+        let algorithm = choice(algorithm, &own, defaults)?;
         algorithm.make().map_err(|error| out_of_range("algorithm.", &error, given))?;
-        let budgets: Vec<_> = limits.budgets.iter().map(Budget::config).collect();
+        let budgets: Vec<_> = limits.budgets.iter().map(|Object(budget)| budget.config()).collect();
         for (place, budget) in budgets.iter().enumerate() {
             budget.validate().map_err(|error| out_of_range(&format!("budgets[{place}]."), &error, given))?;
         }
         Ok(ValidLimits { max_parallel: limits.max_parallel, weight, aimd, algorithm, budgets })
     }
+}
 
-    /// Returns the named algorithm, else AIMD if one of its settings is given for the resource or the gate.
-    fn choice(&self, own: &Adaptive, defaults: &Adaptive) -> Result<LimitChoice, JsValue> {
-        let of_aimd = own.of_aimd();
-        let (name, choice) = match &self.algorithm {
-            None if of_aimd.or(defaults.of_aimd()).is_some() => return Ok(LimitChoice::Aimd),
-            None => return Ok(LimitChoice::Tide(TideConfig::default())),
-            Some(AlgorithmSettings::Aimd) => return Ok(LimitChoice::Aimd),
-            Some(AlgorithmSettings::Vegas(vegas)) => ("vegas", LimitChoice::Vegas(vegas.config())),
-            Some(AlgorithmSettings::Tide(tide)) => ("tide", LimitChoice::Tide(tide.config())),
-            Some(AlgorithmSettings::Fixed(Fixed { limit })) => ("fixed", LimitChoice::Fixed { limit: *limit }),
-        };
-        let Some(setting) = of_aimd else { return Ok(choice) };
-        Err(TypeError::new(&format!(
-            "{setting} is a setting of the algorithm \"aimd\", and algorithm is \"{name}\"; settings of other \
-             algorithms belong in `algorithm`"
-        ))
-        .into())
-    }
+/// Returns the named algorithm, else AIMD if one of its settings is given for the resource or the gate.
+fn choice(algorithm: Option<AlgorithmSettings>, own: &Adaptive, defaults: &Adaptive) -> Result<LimitChoice, JsValue> {
+    let of_aimd = own.of_aimd();
+    let (name, choice) = match algorithm {
+        None if of_aimd.or(defaults.of_aimd()).is_some() => return Ok(LimitChoice::Aimd),
+        None => return Ok(LimitChoice::Tide(TideConfig::default())),
+        Some(AlgorithmSettings::Aimd) => return Ok(LimitChoice::Aimd),
+        Some(AlgorithmSettings::Vegas(vegas)) => ("vegas", LimitChoice::Vegas(vegas.config())),
+        Some(AlgorithmSettings::Tide(tide)) => ("tide", LimitChoice::Tide(tide.config())),
+        Some(AlgorithmSettings::Fixed(Fixed { limit })) => ("fixed", LimitChoice::Fixed { limit }),
+    };
+    let Some(setting) = of_aimd else { return Ok(choice) };
+    Err(TypeError::new(&format!(
+        "{setting} is a setting of the algorithm \"aimd\", and algorithm is \"{name}\"; settings of other \
+         algorithms belong in `algorithm`"
+    ))
+    .into())
 }
 
 impl ValidLimits {
@@ -443,11 +449,14 @@ impl Budget {
 
 /// Reads an object with settings.
 fn read<T: DeserializeOwned>(what: &str, given: &JsValue) -> Result<T, JsValue> {
-    json::read(what, given).map_err(|message| {
-        // What serde says of a value whose type is right.
-        let is_range = message.contains("invalid value: ");
-        if is_range { RangeError::new(&message).into() } else { TypeError::new(&message).into() }
-    })
+    json::read(what, given).map(|Object(settings)| settings).map_err(rejected)
+}
+
+/// Returns the error for a value that `serde` rejects.
+fn rejected(message: String) -> JsValue {
+    // What serde says of a value whose type is right.
+    let is_range = message.contains("invalid value: ");
+    if is_range { RangeError::new(&message).into() } else { TypeError::new(&message).into() }
 }
 
 fn in_range(holds: bool, field: &str, expected: &'static str, given: &JsValue) -> Result<(), JsValue> {

@@ -13,7 +13,8 @@ export class Dashboards {
   #simulation;
   #explain;
   #dashboards: Dashboard[] = [];
-  #drags = new Drags();
+  /** Each mode finds its changes again. */
+  #drags = { one: new Drags(), two: new Drags() };
   /** Where the dashboards of two runs go. */
   #halves = [...document.querySelectorAll(".half")];
 
@@ -21,10 +22,10 @@ export class Dashboards {
     this.#simulation = simulation;
     this.#explain = explain;
     simulation.on("loaded", () => {
-      this.#drags.clear();
+      if (simulation.changes.every((changes) => changes.length === 0)) this.#drags[simulation.mode].clear();
       this.#build();
     });
-    simulation.on("changed", ({ what, side }) => this.#drags.add(what, simulation.changes, side));
+    simulation.on("changed", ({ what, side }) => this.#drags[simulation.mode].add(what, simulation.changes, side));
     simulation.on("frame", (frame) => this.#show(frame));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#dashboards.forEach((dashboard) => dashboard.recolour()));
   }
@@ -68,7 +69,7 @@ export class Dashboards {
       lanesCount: picture.lanesCount,
       windowMs: this.#simulation.windowMs,
       lanesMs: picture.windowMs,
-      changes: this.#drags.marked(this.#simulation.changes[side] ?? [], side),
+      changes: this.#drags[this.#simulation.mode].marked(this.#simulation.changes[side] ?? [], side),
     });
   }
 }

@@ -3,7 +3,7 @@
 import type { Change, Intervention } from "./pkg/tidegate_playground.js";
 import type { Side } from "./messages.ts";
 
-/** Movements of one slider that follow each other within so many real ms are one drag. */
+/** Movements of one slider that follow each other within so many real ms are one drag: virtual ms, for changes that no one saw made. */
 const DRAG_MS = 1_000;
 
 type CapacityChange = Extract<Change, { set: "capacity" }>;
@@ -11,13 +11,13 @@ type CapacityChange = Extract<Change, { set: "capacity" }>;
 export class Drags {
   /** The latest change of each slider, and when it was made, in real ms. */
   #latest = new Map<string, { key: string; at: number }>();
-  /** Changes that a later one of the same drag has overtaken. */
-  #overtaken = new Set<string>();
+  /** Every change that a person has made here, and the one of the same drag that overtook it. */
+  #made = new Map<string, string | undefined>();
 
   /** A run begins anew. */
   clear() {
     this.#latest.clear();
-    this.#overtaken.clear();
+    this.#made.clear();
   }
 
   /**
@@ -34,15 +34,26 @@ export class Drags {
       const slider = `${one} ${change.model}`;
       const key = keyOf(one, change);
       const before = this.#latest.get(slider);
-      if (before && before.key !== key && now - before.at < DRAG_MS) this.#overtaken.add(before.key);
-      this.#overtaken.delete(key);
+      if (before && before.key !== key && now - before.at < DRAG_MS) this.#made.set(before.key, key);
+      this.#made.set(key, undefined);
       this.#latest.set(slider, { key, at: now });
     });
   }
 
-  /** The changes of a run that are worth a mark. */
+  /** The changes of a run that are worth a mark. One whose drag went on in a future that is gone is. */
   marked(changes: readonly Change[], side: number) {
-    return this.#overtaken.size === 0 ? changes : changes.filter((change) => change.set !== "capacity" || !this.#overtaken.has(keyOf(side, change)));
+    /** The changes that come later, and when the next one of each model comes. */
+    const later = new Set<string>();
+    const next = new Map<string, number>();
+    return changes.toReversed().filter((change) => {
+      if (change.set !== "capacity") return true;
+      const { model, at_ms } = change;
+      const key = keyOf(side, change);
+      const isLast = this.#made.has(key) ? !later.has(this.#made.get(key) ?? "") : !((next.get(model) ?? Infinity) - at_ms < DRAG_MS);
+      later.add(key);
+      next.set(model, at_ms);
+      return isLast;
+    }).reverse();
   }
 }
 

@@ -12,6 +12,7 @@
  * ```
  */
 
+import { LONGEST_DELAY_MS } from "./own_signal.js";
 import { copyOf, withHeadOf } from "../response.js";
 
 /** How much of a body is read ahead of its reader, in bytes. */
@@ -158,9 +159,6 @@ class ReadAhead {
     return this.#reader.cancel(reason);
   };
 }
-
-/** The longest delay that a timer holds. */
-const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
 /**
  * Returns the same response with a body that holds its slot and calls `watcher.ended` once. `idleMs` bounds

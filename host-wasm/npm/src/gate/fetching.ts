@@ -63,9 +63,10 @@ class Fetching extends CallUnderWay<Response> {
   /** The caller's signal aborts the request as long as its response can be read, which can be after the call. */
   protected override endSignal(): void {}
 
-  /** Ends the link to the caller's signal: the response has arrived, or no one reads it. */
+  /** Ends the link to the caller's signal: the response has arrived, or it is not read. */
   unlink(): void {
     this.#own?.unlink();
+    this.#own = undefined;
   }
 
   /** Does so once the body of the response is no longer referenced. */
@@ -88,7 +89,10 @@ class Fetching extends CallUnderWay<Response> {
       this.#otherwise = PROVIDER_FAILURE;
       if (isReadableRefusal(value)) await this.observeBody(value);
       else this.observe(value);
-      return { value: this.retryState?.ended !== undefined && value.status < 400 ? await readWhole(value) : value };
+      if (this.retryState?.ended === undefined || value.status >= 400) return { value };
+      const whole = await readWhole(value);
+      this.unlink();
+      return { value: whole };
     } catch (error) {
       return { error };
     }
@@ -98,6 +102,11 @@ class Fetching extends CallUnderWay<Response> {
   over(result: CallResult<Response>): AfterCall {
     return "value" in result ? this.succeeded(result.value) : this.failed(result.error, this.#otherwise);
   }
+}
+
+/** An attempt that has ended, and its call. */
+interface Attempt extends AttemptResult<Response> {
+  readonly call: Fetching;
 }
 
 /**
@@ -125,7 +134,7 @@ export async function fetchUnder(
   // An error response ends its call with its head, and so does a failure that can be retried.
   const isOver = (call: Fetching, { status }: Response): boolean =>
     retryState?.ended !== undefined || call.isRefused || (status >= 400 && (status < 500 || retryState?.retries !== undefined));
-  let kept: AttemptResult<Response> | undefined;
+  let kept: Attempt | undefined;
   for (;;) {
     let call: Fetching;
     try {
@@ -134,19 +143,19 @@ export async function fetchUnder(
       });
     } catch (error) {
       if (kept !== undefined && isRequestAtFault(error)) return settle(kept, retryState);
-      if (kept !== undefined) discard(kept);
+      if (kept !== undefined) drop(kept);
       throw error;
     }
-    if (kept !== undefined) discard(kept);
+    if (kept !== undefined) drop(kept);
     const result = await call.send(request);
     if ("value" in result && holdsBody && !isOver(call, result.value)) return held(call, result.value, bodyIdleMs);
     if ("value" in result) call.unlinkAfter(result.value.body);
     else call.unlink();
     const after = call.over(result);
     if (retryState === undefined) return brought(result);
-    const end = { result, ending: retryState.ending };
+    const end = { result, ending: retryState.ending, call };
     if (isUnavailable(retryState, after)) {
-      discard(end);
+      drop(end);
       throw new DeniedError(resource.name, "unavailable", undefined);
     }
     if (after === AGAIN) {
@@ -156,9 +165,15 @@ export async function fetchUnder(
     kept = undefined;
     const pauseMs = retryInMs(retryState, after);
     if (Number.isNaN(pauseMs)) return settle(end, retryState);
-    discard(end);
+    drop(end);
     await new Promise<void>((resolve, reject) => resource.registry.pauses.begin(resource, pauseMs, call.outer, resolve, reject));
   }
+}
+
+/** Discards an attempt that is not the answer. */
+function drop(attempt: Attempt): void {
+  discard(attempt);
+  attempt.call.unlink();
 }
 
 function settle({ result, ending }: AttemptResult<Response>, retryState: RetryState | undefined): Response {

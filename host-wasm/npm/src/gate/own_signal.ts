@@ -2,8 +2,8 @@
 
 import { offAbort, onAbort } from "./aborts.js";
 
-/** The longest delay that a timer holds. */
-const LONGEST_DELAY_MS = 2 ** 31 - 1;
+/** @internal The longest delay that a timer holds. */
+export const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
 /**
  * Is aborted with the caller's signal, and when the time of the call has passed. What the call passes it to adds its

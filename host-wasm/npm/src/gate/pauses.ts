@@ -3,9 +3,7 @@
 import { DeniedError, type DenialReason } from "../errors.js";
 import { offAbort, onAbort } from "./aborts.js";
 import type { Resource } from "./keys.js";
-
-/** The longest delay of a timer. */
-const LONGEST_DELAY_MS = 2 ** 31 - 1;
+import { LONGEST_DELAY_MS } from "./own_signal.js";
 
 interface Pause {
   readonly resource: Resource;
