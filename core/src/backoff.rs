@@ -13,7 +13,7 @@ use crate::time::{Duration, Instant};
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest retry delay before jitter is applied.
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// The shortest pause before a rate-limited call is made again, so that a provider that asks for no pause is
+/// The shortest pause before a rate-limited call is made again, so that a provider that states no pause is
 /// not called in a loop.
 const RATE_LIMIT_FLOOR: Duration = Duration::from_millis(50);
 /// The longest pause that a provider can request for one call.

@@ -7,7 +7,7 @@ use core::task::{Context, Poll};
 
 use super::Gate;
 use super::permit::{GateRef, PermitOf};
-use super::shared::Place;
+use super::shared::QueuedWaiter;
 use crate::request::{Denial, DenialReason, Outcome, Request, Retry};
 use crate::yielding::TaskToken;
 
@@ -34,7 +34,7 @@ pub struct AcquireOf<G: GateRef> {
     retry: Option<Retry>,
     token: Option<TaskToken>,
     /// The place of the waiter, from the first poll that returns pending.
-    place: Option<Place>,
+    place: Option<QueuedWaiter>,
 }
 
 impl<G: GateRef> AcquireOf<G> {
@@ -80,7 +80,7 @@ impl<G: GateRef> Future for AcquireOf<G> {
             None => {
                 gate.start_acquire(request, *retry, token.as_ref(), place, context.waker()).map_ok(PermitOf::into_lease)
             }
-            Some(Place { slot, deadline }) => match gate.shared.poll_answer(slot, context.waker()) {
+            Some(QueuedWaiter { slot, deadline }) => match gate.shared.poll_answer(slot, context.waker()) {
                 Poll::Ready(Ok(lease)) if !gate.shared.may_send(lease.resource()) => {
                     // The slot is free already. It must not be used again if a waker panics.
                     *place = None;

@@ -43,7 +43,7 @@ pub(super) struct GateState<L> {
 
 /// The place of a waiter in the queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct QueuedWaiter {
     pub(super) slot: WaiterSlot,
     /// When the request is denied. `None` if it waits without a timeout.
     pub(super) deadline: Option<Instant>,
@@ -270,7 +270,7 @@ impl<H: Host> Gate<H> {
         request: &Request,
         retry: Option<Retry>,
         token: Option<&TaskToken>,
-        place: &mut Option<Place>,
+        place: &mut Option<QueuedWaiter>,
         waker: &Waker,
     ) -> Poll<Result<Permit<'_, H>, Denial>> {
         let needs_clock = |machine: &RequestAdmission| match token {
@@ -284,13 +284,13 @@ impl<H: Host> Gate<H> {
                 AcquireResult::Denied(denial) => Some(Err(denial)),
                 AcquireResult::Waiting(waiter) => {
                     let deadline = state.machine.deadline(now, request);
-                    *place = Some(Place { slot: state.waiters.insert(waiter), deadline });
+                    *place = Some(QueuedWaiter { slot: state.waiters.insert(waiter), deadline });
                     None
                 }
             });
         match (answer, *place) {
             (Some(answer), _) => Poll::Ready(answer),
-            (None, Some(Place { slot, .. })) => {
+            (None, Some(QueuedWaiter { slot, .. })) => {
                 self.shared.wait(slot, waker).map_ok(|lease| PermitOf::new(self, Some(lease)))
             }
             (None, None) => Poll::Pending,
@@ -305,7 +305,7 @@ impl<H: Host> Gate<H> {
         deadline: Option<Instant>,
         retry: Option<Retry>,
         token: Option<&TaskToken>,
-        place: &mut Option<Place>,
+        place: &mut Option<QueuedWaiter>,
         waker: &Waker,
     ) -> Poll<Result<Option<RequestLease>, Denial>> {
         request.timeout = deadline.map(|end| end.saturating_duration_since(self.shared.host.now()));

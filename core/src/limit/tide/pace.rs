@@ -49,11 +49,11 @@
 //! A pace that is too slow is never refused. So it is quickened after a number of successes, by a sixteenth,
 //! then an eighth, then a quarter each time, until the next refusal. After a refusal, no step is greater than
 //! half of the refused one, or a sixteenth, until another pace begins: a provider that lets traffic grow by a
-//! third in a period refuses a step of a quarter and accepts two of an eighth. If even a sixteenth was refused
-//! of a pace that is accurate (32 calls), then the next first step is half as large, down to a 64th. The wait
-//! is longer where calls rarely overlap. The pace is not quickened again before a refusal of its first call
-//! would have arrived, and only while a refusal is affordable (`storm`). Calls that were in flight when a
-//! refusal corrected the pace are no sample of it.
+//! third in a period refuses a step of a quarter and accepts two of an eighth. If even a sixteenth was
+//! refused of a pace that is accurate (32 calls), then the next first step is half as large, down to a 64th.
+//! The wait is longer where calls rarely overlap. The pace is not quickened again before a refusal of its
+//! first call would have arrived, and only while a refusal is affordable (`storm`). Calls that were in flight
+//! when a refusal corrected the pace are no sample of it.
 //!
 //! # End
 //!
@@ -84,7 +84,7 @@ const DOUBLINGS: u32 = 5;
 const LATELY: u64 = 64;
 /// The least and the greatest reserve where calls cost differently, in calls.
 const RESERVE: (u64, u64) = (1, 2);
-/// A Retry-After of more than this many intervals does not tell when the next call is accepted.
+/// A Retry-After of more than this many intervals does not state when the next call is accepted.
 const LONG: u64 = 4;
 /// The fewest calls that show that the rate changed.
 const FEWEST: u64 = 8;
@@ -100,8 +100,8 @@ const STEADY: u32 = 2;
 const EQUALLY: u64 = 32;
 /// The first and the greatest quickening, as one part of the interval in this many.
 const QUICKENINGS: (u64, u64) = (16, 4);
-/// The least first quickening of a pace that is accurate. One of a sixteenth would never be accepted where the
-/// pace is already nearer than that to the rate.
+/// The least first quickening of a pace that is accurate. One of a sixteenth would never be accepted where
+/// the pace is already nearer than that to the rate.
 const LEAST_QUICKENING: u64 = 64;
 /// Refusals in a row that the pace did not cause, after which it is forgotten.
 const UNRELATED: u32 = 2;

@@ -27,7 +27,7 @@ impl Tide {
         self.is_queueing = false;
         self.queueing.forget_batch();
         let stops = self.stops(now, call);
-        // A Retry-After that stops the refused call only does not tell when the next call is accepted.
+        // A Retry-After that stops the refused call only does not state when the next call is accepted.
         let may_stop_resource = |retry_after: &Duration| match stops {
             Stops::Call => false,
             Stops::Unknown => !self.pace.is_known() || !self.pace.is_long(*retry_after),

@@ -148,7 +148,7 @@ enum Request {
 
 /// The store's answer.
 #[derive(Clone, Debug)]
-enum Answer {
+enum StoreResponse {
     Decision(Decision),
     Lead(Lead),
     /// For the leader of the term.
@@ -164,7 +164,7 @@ enum Step {
     /// Its message arrives at the store.
     AtStore(usize, Request),
     /// An answer of the store arrives.
-    AtProcess(usize, Answer),
+    AtProcess(usize, StoreResponse),
     /// It sends a granted call, if it still may.
     Send(usize, u64),
     /// The provider ends a call, also for a process that is suspended or dead.
@@ -330,7 +330,7 @@ impl<O: SharingObserver> SharingWorld<O> {
         self.processes[p].is_alive && self.processes[p].leader.is_some()
     }
 
-    /// Returns whether a process was told to leave.
+    /// Returns whether a process leaves: it stops its calls in order.
     #[must_use]
     pub fn leaves(&self, p: usize) -> bool {
         self.processes[p].leaves
@@ -506,15 +506,17 @@ impl<O: SharingObserver> SharingWorld<O> {
                 self.store.report(report);
                 None
             }
-            Request::ReadDecision(term, version) => self.store.decisions_since(term, version).map(Answer::Decision),
+            Request::ReadDecision(term, version) => {
+                self.store.decisions_since(term, version).map(StoreResponse::Decision)
+            }
             Request::TakeLead(request) => {
                 let lead = self.store.take_lead(request);
                 if lead.term == request.term {
                     self.observer.on_lead(self.now, &lead);
                 }
-                Some(Answer::Lead(lead))
+                Some(StoreResponse::Lead(lead))
             }
-            Request::ReadReports(term, since) => Some(Answer::Reports(term, self.store.reports_since(since))),
+            Request::ReadReports(term, since) => Some(StoreResponse::Reports(term, self.store.reports_since(since))),
             Request::Decide(decide, read) => {
                 let (decision, term) = (decide.decision.clone(), decide.decision.term);
                 let before = self.store.decisions_since(Term::default(), 0);
@@ -527,7 +529,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                     self.emit_differences(before.as_ref(), &decision);
                 }
                 self.observer.on_term(self.now, decided.term);
-                Some(Answer::Decided(term, decided))
+                Some(StoreResponse::Decided(term, decided))
             }
         };
         if self.backups.last().is_none_or(|(at, ..)| self.now - *at >= Duration::from_millis(10)) {
@@ -543,20 +545,20 @@ impl<O: SharingObserver> SharingWorld<O> {
         }
     }
 
-    fn at_process(&mut self, p: usize, answer: Answer) {
+    fn at_process(&mut self, p: usize, answer: StoreResponse) {
         if self.processes[p].is_disconnected {
             return;
         }
         let local = self.local(p);
         match answer {
-            Answer::Decision(decision) => {
+            StoreResponse::Decision(decision) => {
                 let process = &mut self.processes[p];
                 process.newest = (decision.term, decision.version);
                 if process.member.on_decision(local, &decision) {
                     self.observer.on_adopted(process.id, local, &decision);
                 }
             }
-            Answer::Lead(lead) => {
+            StoreResponse::Lead(lead) => {
                 if self.processes[p].member.on_lead(lead.term) {
                     let process = self.processes[p].number;
                     self.emit(SharingEventKind::Leads { process, epoch: lead.term.epoch });
@@ -574,7 +576,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                     (self.processes[p].leader, self.processes[p].read) = (Some(leader), 0);
                 }
             }
-            Answer::Reports(term, reports) => {
+            StoreResponse::Reports(term, reports) => {
                 let process = &mut self.processes[p];
                 if let Some(leader) = process.leader.as_mut().filter(|leader| leader.term() == term) {
                     leader.on_reports(local, &reports.reports);
@@ -582,7 +584,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                     self.observer.on_reports(self.now, term, local, &reports.reports);
                 }
             }
-            Answer::Decided(term, decided) => {
+            StoreResponse::Decided(term, decided) => {
                 let leader = &mut self.processes[p].leader;
                 if leader.as_mut().is_some_and(|leader| leader.term() == term && !leader.on_decided(decided)) {
                     *leader = None;

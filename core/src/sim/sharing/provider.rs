@@ -13,7 +13,7 @@ pub const BURST: u32 = 8;
 pub struct CallEnd {
     /// Whether it was answered or refused.
     pub outcome: Outcome,
-    /// What a refusal asks for.
+    /// The Retry-After of a refusal.
     pub retry_after: Option<Duration>,
     /// When it ends.
     pub at: Instant,

@@ -50,7 +50,7 @@ pub enum Tokens {
 impl ControlCase {
     /// Returns the named cases, in the order of the [`Table`](super::Table).
     ///
-    /// In a case that "asks for 500 ms", each refusal for lack of a slot has a Retry-After of 500 ms.
+    /// In a case with "Retry-After 500 ms", each refusal for lack of a slot has a Retry-After of 500 ms.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let [fixed, steps, drift] = [constant(12), stepping(), drifting()];
@@ -59,9 +59,9 @@ impl ControlCase {
         let with_neighbour = |case: Self| case.with(|provider| provider.neighbour = Some(neighbour()));
         [
             Self::new("fixed", fixed.clone(), 300).stationary(),
-            Self::new("fixed, asks for 500 ms", fixed.clone(), 300).stationary().retrying_after(500),
+            Self::new("fixed, Retry-After 500 ms", fixed.clone(), 300).stationary().retrying_after(500),
             Self::new("cold", warming(24, 20), 120),
-            Self::new("cold, asks for 500 ms", warming(24, 20), 120).retrying_after(500),
+            Self::new("cold, Retry-After 500 ms", warming(24, 20), 120).retrying_after(500),
             Self::new("requests per minute", constant(24), 120)
                 .stationary()
                 .with(|provider| provider.requests = rate(600, 20)),
@@ -75,12 +75,12 @@ impl ControlCase {
                 .stationary()
                 .with(|provider| provider.overload = Overload::SlowDown { slope: 1.0 }),
             Self::new("steps", steps.clone(), 120),
-            Self::new("steps, asks for 500 ms", steps, 120).retrying_after(500),
+            Self::new("steps, Retry-After 500 ms", steps, 120).retrying_after(500),
             with_neighbour(Self::new("neighbour", constant(24), 120)),
-            with_neighbour(Self::new("neighbour, asks for 500 ms", constant(24), 120)).retrying_after(500),
+            with_neighbour(Self::new("neighbour, Retry-After 500 ms", constant(24), 120)).retrying_after(500),
             Self::new("outage", constant(24), 120).with(|provider| provider.outages = [outage()].into()),
             Self::new("drift", drift.clone(), 120),
-            Self::new("drift, asks for 500 ms", drift, 120).retrying_after(500),
+            Self::new("drift, Retry-After 500 ms", drift, 120).retrying_after(500),
         ]
         .into()
     }
