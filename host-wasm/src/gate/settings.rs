@@ -258,7 +258,7 @@ impl AlgorithmSettings {
             Some("fixed") => part(settings).map(Self::Fixed),
             _ => Err(format!("algorithm: no algorithm is called {name}; there are aimd, vegas, tide, fixed")),
         }
-        .map_err(rejected)
+        .map_err(|message| rejected(&message))
     }
 }
 
@@ -449,14 +449,14 @@ impl Budget {
 
 /// Reads an object with settings.
 fn read<T: DeserializeOwned>(what: &str, given: &JsValue) -> Result<T, JsValue> {
-    json::read(what, given).map(|Object(settings)| settings).map_err(rejected)
+    json::read(what, given).map(|Object(settings)| settings).map_err(|message| rejected(&message))
 }
 
 /// Returns the error for a value that `serde` rejects.
-fn rejected(message: String) -> JsValue {
-    // What serde says of a value whose type is right.
+fn rejected(message: &str) -> JsValue {
+    // The text of serde for a value out of range, whose type is right.
     let is_range = message.contains("invalid value: ");
-    if is_range { RangeError::new(&message).into() } else { TypeError::new(&message).into() }
+    if is_range { RangeError::new(message).into() } else { TypeError::new(message).into() }
 }
 
 fn in_range(holds: bool, field: &str, expected: &'static str, given: &JsValue) -> Result<(), JsValue> {
