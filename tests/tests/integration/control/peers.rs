@@ -1,7 +1,7 @@
 //! The limit algorithms of other crates, behind the trait.
 //!
 //! All of them are plain objects, so nothing of theirs is bypassed but their semaphores. Neither crate pauses after a
-//! refusal, so none is made here where the provider asks for none; where it asks, the controller obeys, as it does for all.
+//! refusal, so none is made here without a Retry-After; one with it stops the calls in the controller, as it does for all.
 
 use std::fmt;
 

@@ -162,13 +162,13 @@ fn each_kind_of_drawn_provider_has_one_example_and_a_description() {
         found.last().unwrap().case.description()
     };
     assert_eq!(
-        about("fixed, asks"),
+        about("fixed, Retry-After"),
         "It serves 12 calls at once. Half of the calls take at most 300 ms (log-normal, sigma 0.3). A refusal has a Retry-After of 500 ms."
     );
     for (name, what) in [
-        ("steps, asks", "24 calls at once, 6 from 40 s on, 24 from 80 s on."),
+        ("steps, Retry-After", "24 calls at once, 6 from 40 s on, 24 from 80 s on."),
         ("few requests", "120 a minute, 10 at once, and a refusal has an exact Retry-After."),
-        ("neighbour, asks", "Another client takes 10 % to 60 % of it, drawn again every 3 s."),
+        ("neighbour, Retry-After", "Another client takes 10 % to 60 % of it, drawn again every 3 s."),
         ("square", "at once, 2 from"),
         ("sine", "in waves of"),
         ("windows", "in windows of"),
