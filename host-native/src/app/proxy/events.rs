@@ -36,7 +36,9 @@ impl EventSplitter {
             let is_blank = self.is_line_blank && line.iter().all(|byte| b"\r\n".contains(byte));
             let has_line_end = line.ends_with(b"\n");
             self.is_line_blank = is_blank || has_line_end;
-            self.is_long |= !is_blank && self.pending.len() > self.max_bytes;
+            // A blank line has a line feed, and at most one carriage return that means something.
+            let blank_line = if is_blank { 2 } else { 0 };
+            self.is_long |= self.pending.len() > self.max_bytes + blank_line;
             let is_end = is_blank && has_line_end;
             if self.is_long {
                 each(EventPart::OfLong(&self.pending));
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_events_are_the_same_however_a_stream_is_cut() {
-        let stream = b"data: 1\n\r\n: idle\r\ndata: 2\r\n\r\ndata: too long to be kept\n\ndata: 3\n\ndata: no end";
+        let stream = b"data: 1\n\r\n: idle\r\ndata: 2\r\n\r\ndata: too long to be kept\n\n\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\r\n\ndata: 3\n\ndata: no end";
         let (whole, _) = split(&[stream], 20);
         assert_eq!(whole, ["data: 1\n\r\n", ": idle\r\ndata: 2\r\n\r\n", "data: 3\n\n", "data: no end"]);
         for first in 0..stream.len() {
@@ -104,6 +106,23 @@ mod tests {
                 assert_eq!(split(&pieces, 20), (whole.clone(), stream.to_vec()), "{first} {second}");
             }
         }
+    }
+
+    #[test]
+    fn carriage_returns_without_end_are_not_kept() {
+        let mut splitter = EventSplitter::new(20);
+        let mut bytes = 0;
+        for _ in 0..1_000 {
+            splitter.push(b"\r", |part| match part {
+                EventPart::OfLong(part) => bytes += part.len(),
+                EventPart::Whole(event) => panic!("there is no event: {event:?}"),
+            });
+            assert!(splitter.pending.len() <= 22);
+        }
+        splitter.finish(|part| match part {
+            EventPart::Whole(rest) | EventPart::OfLong(rest) => bytes += rest.len(),
+        });
+        assert_eq!(bytes, 1_000);
     }
 
     #[test]

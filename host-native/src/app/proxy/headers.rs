@@ -83,7 +83,10 @@ pub(super) fn keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 
 /// Returns whether a body is a stream of server-sent events.
 pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+    const KIND: &[u8] = b"text/event-stream";
+    let start =
+        |kind: &HeaderValue| kind.as_bytes().get(..KIND.len()).is_some_and(|start| start.eq_ignore_ascii_case(KIND));
+    headers.get(CONTENT_TYPE).is_some_and(start)
 }
 
 /// The credentials of a request to a provider.

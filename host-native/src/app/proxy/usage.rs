@@ -18,8 +18,8 @@ const TAIL_BYTES: usize = 64 << 10;
 /// The longest event that is parsed, in bytes.
 const MAX_EVENT_BYTES: usize = 1 << 20;
 
-/// Keys of an output whose values are not text of the model.
-const NO_TEXT: [&str; 4] = ["id", "object", "role", "type"];
+/// Keys of an output whose values are not text of the model: sound, images and signatures are in base64.
+const NO_TEXT: [&str; 7] = ["data", "encrypted_content", "id", "object", "role", "signature", "type"];
 
 /// Extracts the usage from a response, chunk by chunk.
 #[derive(Debug)]
@@ -80,7 +80,10 @@ impl StreamCounts {
         let input = Reported { output: None, ..Reported::of(&event["message"]["usage"]) };
         self.reported =
             Reported::of(&event["usage"]).or(Reported::of(&event["response"]["usage"])).or(input).or(self.reported);
-        self.add_text(&event["delta"]);
+        // `response.audio.delta` and `response.output_audio.delta` have sound in base64.
+        if !event["type"].as_str().is_some_and(|kind| kind.ends_with("audio.delta")) {
+            self.add_text(&event["delta"]);
+        }
         for choice in event["choices"].as_array().into_iter().flatten() {
             self.add_text(&choice["delta"]);
             self.add_text(&choice["text"]);
@@ -235,6 +238,12 @@ mod tests {
         let others = ["data: {\"choices\":[{\"text\":\"tide\"}]}\n\n", "data: {\"delta\":\" tide\"}\n\n", ": idle\n\n"];
         assert_eq!(read(true, &others), Some(Usage::tokens(5, 4)));
         assert_eq!(read(true, &["data: no json\r\n\r\ndata: {}\r\n\r\n"]), Some(Usage::tokens(5, 2)));
+        // Of sound, the words count and not the base64.
+        let sound =
+            r#"data: {"choices":[{"delta":{"audio":{"id":"a","data":"UklGRiQAAABXQVZFZm10","transcript":"tide"}}}]}"#;
+        assert_eq!(read(true, &[sound]), read(true, &[&chat("tide")]));
+        let sound = r#"data: {"type":"response.output_audio.delta","delta":"UklGRiQAAABXQVZFZm10"}"#;
+        assert_eq!(read(true, &[sound]), Some(Usage::tokens(5, 1)));
     }
 
     #[test]
