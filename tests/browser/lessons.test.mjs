@@ -132,7 +132,7 @@ test("a machine that is cut off keeps its slots until its lease ends; the others
       assert.deepEqual(events.slice(0, 3).map((event) => said.findIndex((text) => event.endsWith(text))), [0, 1, 2], "the newest is first");
       assert.match(await view.getByRole("region", { name: "Provider" }).textContent(), / 0 refused \(429\)/);
       await view.getByRole("button", { name: "Start over" }).click();
-      await machine("C").getByText("No share yet").waitFor();
+      await machine("C").getByText("No lease yet").waitFor();
     },
     { hash: "#/lessons" },
   ));

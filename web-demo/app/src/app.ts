@@ -90,7 +90,11 @@ function show(view: View) {
   }
   scenarioForm.shown = view === "scenario";
   if (view === "lessons") openLessons();
-  if (view === "machines") void openMachines();
+  if (view === "machines") {
+    // Its controls are out of sight.
+    simulation.pause();
+    void openMachines();
+  }
   void machines?.then((one) => (one.shown = tabs.view === "machines"));
   share.shown = view === "share";
   document.title = view === "watch" ? "tidegate playground" : `${byId(`tab-${view}`).textContent} · tidegate playground`;

@@ -172,7 +172,7 @@ export class Transport {
 
   /** Keys that mean something anywhere but in a control that uses them itself. */
   #onKey(event: KeyboardEvent) {
-    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || play.disabled || document.body.dataset.view === "watch") return;
+    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || play.disabled || ["watch", "machines"].includes(document.body.dataset.view ?? "")) return;
     const { target } = event;
     const on = (selector: string) => target instanceof Element && target.closest(selector) !== null;
     if (on("input:not([type=range]), textarea, select, [role=listbox], [role=combobox]")) return;

@@ -346,7 +346,7 @@ const MACHINES: Lesson = {
       done: ({ machines }) => machines !== undefined && machines.at >= 3e9 && isDivided(machines),
     },
     {
-      look: "A machine starts calls within its share, and no call waits for the store. Ten times a second it reports what it needs, and the leader divides {limit|the limit} again.",
+      look: "A machine starts calls within its share, and no call waits for the store. Ten times a second it reports what it needs, and the leader divides the limit again.",
       act: "Set what machine B wants to 1, and watch the others get its slots.",
       target: '#machines [data-machine="1"] input',
       done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.some(({ is_alive, wanted, share }) => is_alive && wanted <= 2 && share <= 2),
@@ -360,14 +360,14 @@ const MACHINES: Lesson = {
     {
       look: "The leader can die as well. The shares stay valid without it. A machine that sees no decision for about two seconds takes the lead, and knows the limit and every share from the store.",
       act: "Kill the machine that leads, and wait until its slots are back, too.",
-      target: "#machines [data-leads] .kill",
+      target: "#machines [data-leads]",
       done: ({ machines }) => machines !== undefined && machines.epoch > 1 && machines.leader !== null && isDivided(machines) && machines.processes.some(({ is_alive }) => !is_alive),
     },
     {
-      look: "{in-flight|The calls in flight} were never more than {capacity|the provider serves}: it has refused none. What returns gets a share as soon as the others have given up theirs.",
+      look: "{in-flight|The calls in flight} were never more than {capacity|the provider serves}: unless you lowered what it serves, it has refused none. What returns gets a share as soon as the others have given up theirs.",
       act: "Start the dead machine and reconnect the other one. That was the last lesson: everything is yours to try.",
       target: "#machines ul",
-      done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.every(({ is_connected, share }) => is_connected && share > 0),
+      done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.every(({ is_alive, is_connected, lease_ns }) => is_alive && is_connected && lease_ns > 0),
     },
   ],
 };

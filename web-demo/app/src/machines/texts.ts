@@ -37,7 +37,8 @@ export function eventText(event: SharingEvent) {
 /** How a machine is, as a short sentence. */
 export function stateText({ is_alive, is_connected, share, in_flight, waiting, lease_ns }: ProcessSample) {
   if (!is_alive) return in_flight > 0 ? `Killed; ${plural(in_flight, "call")} still at the provider.` : "Killed.";
-  const calls = `${count(in_flight)} in flight, ${count(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
+  const queue = `${count(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
+  const calls = `${count(in_flight)} in flight, ${queue}`;
   if (lease_ns > 0) return `Share ${count(share)}: ${calls}.`;
-  return is_connected ? `No share yet: ${calls}.` : `No lease: it starts no call. ${count(waiting)} wait.`;
+  return is_connected ? `No lease yet: ${calls}.` : `No lease: it starts no call. ${queue}.`;
 }
