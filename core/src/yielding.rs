@@ -62,7 +62,7 @@ pub struct TaskToken {
 pub trait TaskResources {
     /// Releases all resources of a worker. Returns false if the worker keeps them because it may not yield
     /// or is unknown.
-    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool;
+    fn yield_resources(&mut self, now: Instant, token: &TaskToken) -> bool;
 
     /// Restores all released resources of a worker, or none of them. Returns whether the worker holds its
     /// resources, which is also true if it never released them.

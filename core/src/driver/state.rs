@@ -246,7 +246,7 @@ impl YieldingRun for RunState {
     }
 
     fn has_postponed_dispatch(&self) -> bool {
-        self.pipeline.is_waiting_for_suspended()
+        self.pipeline.is_waiting_for_yielded()
     }
 
     fn resume_dispatch(&mut self, now: Instant) {
@@ -267,8 +267,8 @@ impl YieldingRun for RunState {
 }
 
 impl TaskResources for RunState {
-    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
-        self.pipeline.suspend(now, token)
+    fn yield_resources(&mut self, now: Instant, token: &TaskToken) -> bool {
+        self.pipeline.yield_resources(now, token)
     }
 
     fn resume(&mut self, now: Instant, token: &TaskToken) -> bool {

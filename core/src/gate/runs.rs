@@ -81,12 +81,12 @@ impl<L: RawMutex> Runs<L> {
 
 /// Workers of an unregistered run hold no task resources, so they resume at once.
 impl<L: RawMutex> TaskResources for Runs<L> {
-    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
-        let is_suspended = self.registered.get(token.run).is_some_and(|run| run.lock().suspend(now, token));
-        if is_suspended {
+    fn yield_resources(&mut self, now: Instant, token: &TaskToken) -> bool {
+        let has_yielded = self.registered.get(token.run).is_some_and(|run| run.lock().yield_resources(now, token));
+        if has_yielded {
             self.mark_changed(token.run);
         }
-        is_suspended
+        has_yielded
     }
 
     fn resume(&mut self, now: Instant, token: &TaskToken) -> bool {

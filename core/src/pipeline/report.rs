@@ -201,7 +201,7 @@ pub struct Progress {
     /// The workers that have not ended.
     pub running: usize,
     /// Workers among `running` that hold no task resources while they wait for a request lease.
-    pub suspended: usize,
+    pub yielded: usize,
     /// The tasks that are ready and wait for a task lease.
     pub queued: usize,
     /// The tasks that failed and wait for an instant before they are retried.

@@ -14,7 +14,7 @@ pub struct ColumnStats {
     /// Tasks with a worker.
     pub running: u32,
     /// Tasks among `running` whose worker holds no task resources while it waits for a request lease.
-    pub suspended: u32,
+    pub yielded: u32,
     /// Counts of the tasks since the run began.
     pub tasks: TaskCounts,
     /// Rows that were dropped because of this column: it failed, or was missing when a hook left the row out.

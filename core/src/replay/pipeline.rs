@@ -133,7 +133,7 @@ impl Recorded<Pipeline> {
         if self.machine.take_stop() {
             admission.deny_stopping(now, self);
         }
-        if self.machine.is_waiting_for_suspended() || admission.needs_resume() {
+        if self.machine.is_waiting_for_yielded() || admission.needs_resume() {
             admission.resume_yielded(now, self);
             self.resume_dispatch(now);
         }
@@ -146,7 +146,7 @@ impl Recorded<Pipeline> {
 
     /// Records and calls [`Pipeline::resume_dispatch`], unless it would do nothing.
     pub fn resume_dispatch(&mut self, now: Instant) {
-        if self.machine.is_waiting_for_suspended() {
+        if self.machine.is_waiting_for_yielded() {
             self.record(|| PipelineCommand::ResumeDispatch { now });
             self.machine.resume_dispatch(now);
         }
@@ -207,8 +207,8 @@ impl Recorded<Pipeline> {
 
 /// These methods are not recorded, because the commands of request admission that call them are.
 impl TaskResources for Recorded<Pipeline> {
-    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
-        self.machine.suspend(now, token)
+    fn yield_resources(&mut self, now: Instant, token: &TaskToken) -> bool {
+        self.machine.yield_resources(now, token)
     }
 
     fn resume(&mut self, now: Instant, token: &TaskToken) -> bool {

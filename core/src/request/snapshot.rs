@@ -140,7 +140,7 @@ pub struct ResourceSnapshot {
     /// The requests that wait.
     pub waiters: u32,
     /// The waiters whose workers have returned their task resources while they wait.
-    pub suspended: u32,
+    pub yielded: u32,
     /// The health of the provider and model, over all domains.
     pub health: HealthState,
     /// The end of the cooldown in force.
@@ -208,7 +208,7 @@ pub struct ResourceStats {
     /// The requests that wait.
     pub waiters: u32,
     /// The waiters whose workers have returned their task resources while they wait.
-    pub suspended: u32,
+    pub yielded: u32,
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
     /// The limit that the first cut found too high; 0 before any cut.

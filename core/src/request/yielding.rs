@@ -49,7 +49,7 @@ struct BlockedYield {
     token: TaskToken,
 }
 
-/// Waiters that hold task resources and may be suspended, by run, resource, demand and arrival.
+/// Waiters that hold task resources and may yield them, by run, resource, demand and arrival.
 type Holding = BTreeMap<(u32, ResourceId, Option<u32>, u64), SlotKey>;
 
 /// All yielding waiters of one request admission.
@@ -182,7 +182,7 @@ impl YieldingWaiters {
         &mut self.yielded[index]
     }
 
-    /// Removes a waiter from the candidates for suspension.
+    /// Removes a waiter from the candidates to yield.
     fn remove_holding(&mut self, resource: ResourceId, entry: &YieldingWaiter) {
         if let YieldState::Holding(arrival) = entry.state {
             self.holding.remove(&holding_key(resource, &entry.token, arrival));
@@ -193,7 +193,7 @@ impl YieldingWaiters {
 /// Resuming.
 impl YieldingWaiters {
     /// Gets the task resources of a yielded worker back. Returns whether that succeeded. If resources are
-    /// missing, waiters that hold them are suspended, one at a time.
+    /// missing, waiters that hold them yield them, one waiter at a time.
     pub(super) fn resume(
         &mut self,
         now: Instant,
@@ -207,17 +207,17 @@ impl YieldingWaiters {
             let (Some(other), Some(at)) = (self.get(key), waiters.get(key).map(|waiter| waiter.resource)) else {
                 return false;
             };
-            if tasks.suspend(now, &other.token) {
+            if tasks.yield_resources(now, &other.token) {
                 self.set_yielded(at, key);
             } else {
-                // This worker cannot be suspended. Do not try it again.
+                // This worker cannot yield. Do not try it again.
                 self.remove_holding(at, &other);
             }
         }
         true
     }
 
-    /// Returns the waiter to suspend so that `token` can resume: the last to arrive among the waiters for the
+    /// Returns the waiter to yield so that `token` can resume: the last to arrive among the waiters for the
     /// same resource, or else the last to arrive of all. O(pairs of resource and demand that waiters of its
     /// run hold).
     fn victim(&self, resource: ResourceId, token: &TaskToken, tasks: &dyn TaskResources) -> Option<SlotKey> {

@@ -42,7 +42,7 @@ pub(super) struct GroupAccount {
     pub(super) weight: f64,
     /// The weight in [units](units).
     pub(super) units: u128,
-    /// The number of leases, without suspended ones.
+    /// The number of leases, without those of yielded workers.
     pub(super) running: u32,
     /// The demand of its head, or `NONE`.
     head: u32,

@@ -42,8 +42,8 @@ pub struct Dispatched {
 pub(super) struct LeaseRecord {
     pub(super) group: TaskGroupId,
     pub(super) demand: u32,
-    /// Whether it is suspended: its resources are released for some time.
-    pub(super) is_suspended: bool,
+    /// Whether its worker has yielded: its resources are released for some time.
+    pub(super) has_yielded: bool,
 }
 
 /// The set of the classes that wait until `amount` of a resource is available.
@@ -74,8 +74,8 @@ pub struct Dispatcher<P = StrictFair> {
     /// By resource: the blocked sets of the classes that wait for it, by ascending amount.
     blocked_sets: Vec<Vec<ResourceBlockedSet>>,
     pub(super) ledger: Ledger<LeaseRecord>,
-    /// The number of suspended leases.
-    pub(super) suspended: usize,
+    /// The number of leases whose workers have yielded.
+    pub(super) yielded: usize,
     adviser: Adviser,
     pub(super) denials: Denials,
     /// How often a task was started although the policy denied it.
@@ -108,7 +108,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             classes: Vec::new(),
             blocked_sets: Vec::new(),
             ledger: Ledger::new(u32::MAX),
-            suspended: 0,
+            yielded: 0,
             adviser: Adviser::default(),
             denials: Denials::default(),
             overrides: 0,
@@ -292,7 +292,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     #[expect(clippy::needless_pass_by_value, reason = "a release consumes the lease")]
     pub fn release(&mut self, lease: TaskLease) -> ReleaseResult {
         match self.ledger.release(lease.id) {
-            Ok(held) if held.is_suspended => self.suspended -= 1,
+            Ok(held) if held.has_yielded => self.yielded -= 1,
             Ok(held) => self.take_back(&held),
             Err(answer) => return answer,
         }
@@ -376,7 +376,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// The demand of every parked group is available. It was available when the group was parked, and while
     /// no lease holds resources, everything is.
     fn override_policy(&mut self) -> Option<Dispatched> {
-        if self.compatibility || self.ledger.active() > self.suspended {
+        if self.compatibility || self.ledger.active() > self.yielded {
             return None;
         }
         let selection = self.queue.select_parked()?;
@@ -412,7 +412,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.parking.mark_changed();
         let id = self
             .ledger
-            .grant(item_of(item), LeaseRecord { group: TaskGroupId(group), demand: class.0, is_suspended: false });
+            .grant(item_of(item), LeaseRecord { group: TaskGroupId(group), demand: class.0, has_yielded: false });
         Some(Dispatched { task: item, lease: TaskLease { id } })
     }
 
@@ -451,7 +451,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         self.queue.group_len(group.0)
     }
 
-    /// Returns the number of leases of a group, without suspended ones.
+    /// Returns the number of leases of a group, without those of yielded workers.
     #[must_use]
     pub fn running_in(&self, group: TaskGroupId) -> u32 {
         self.accounts.group(group.0.0).running
@@ -471,7 +471,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         debts.map(|(resource, debt)| (self.accounts.resources.name(resource), debt))
     }
 
-    /// Returns the number of active leases, including suspended ones.
+    /// Returns the number of active leases, including those of yielded workers.
     #[must_use]
     pub fn active_leases(&self) -> usize {
         self.ledger.active()

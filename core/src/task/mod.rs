@@ -44,7 +44,7 @@ mod parking;
 mod policy;
 mod resources;
 mod shares;
-mod suspension;
+mod yielding;
 
 #[cfg(test)]
 mod tests;

@@ -74,7 +74,7 @@ test("a task that waits for its call releases its worker slot", async () => {
   await yielded;
   // The only slot is free for tasks without calls.
   await until(() => done.length, (rows) => rows === 2);
-  assert.equal(run.progress().suspended, 2);
+  assert.equal(run.progress().yielded, 2);
   held.finish("success");
   assert.equal((await run.report).rowsOut, 2);
   assertAtRest(gate);

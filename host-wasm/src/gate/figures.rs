@@ -1,7 +1,7 @@
 //! The state of a gate as numbers. Durations are in milliseconds; NaN is "none".
 //!
 //! A snapshot: time, sequence, effective maximum, current limit, in flight, active leases, age of the oldest
-//! lease, waiters, suspended, remaining cooldown, rate limit ceiling, consecutive rate limits, success
+//! lease, waiters, yielded, remaining cooldown, rate limit ceiling, consecutive rate limits, success
 //! streak, last outcome, ramp target, remaining ramp, provider cap, provider in flight, health state, time
 //! since the first failure, time to the next probe, cause of unavailability; then for each budget: dimension,
 //! limit, available, reserved, window, and 1 if the provider stated it.
@@ -29,7 +29,7 @@ pub(super) fn of(state: &ResourceSnapshot) -> Vec<f64> {
         f64::from(state.active_leases),
         state.oldest_lease.map_or(f64::NAN, |since| millis(state.at - since)),
         f64::from(state.waiters),
-        f64::from(state.suspended),
+        f64::from(state.yielded),
         millis(state.cooldown_remaining),
         f64::from(state.rate_limit_ceiling),
         f64::from(state.consecutive_rate_limits),

@@ -154,7 +154,7 @@ pub(super) struct Progress {
     /// The running tasks.
     running: usize,
     /// The running tasks that hold no resources while they wait for a call.
-    suspended: usize,
+    yielded: usize,
     /// The tasks that are ready and wait for a worker slot.
     queued: usize,
     /// The tasks that wait for a retry, because a provider asked for a pause.
@@ -297,7 +297,7 @@ impl Progress {
             row_group_target: from.row_group_target,
             row_group_block: from.row_group_block,
             running: from.running,
-            suspended: from.suspended,
+            yielded: from.yielded,
             queued: from.queued,
             delayed: from.delayed,
             columns: names.iter().cloned().zip(from.columns.iter().map(TaskCounts::from)).collect(),

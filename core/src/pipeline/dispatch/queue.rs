@@ -139,8 +139,8 @@ impl TaskQueue {
     }
 
     /// Releases the resources of a worker until [`TaskQueue::resume`]. Returns false if they were not held.
-    pub(crate) fn suspend(&mut self, lease: &TaskLease) -> bool {
-        self.dispatcher.suspend(lease)
+    pub(crate) fn yield_resources(&mut self, lease: &TaskLease) -> bool {
+        self.dispatcher.yield_resources(lease)
     }
 
     /// Acquires the resources of a yielded worker again. Returns false if they are not available.

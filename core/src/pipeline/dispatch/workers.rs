@@ -22,9 +22,9 @@ pub(crate) struct Workers {
     /// By column: whether its workers yield.
     yields: Vec<bool>,
     /// Yielded workers, by demand.
-    suspended_by_demand: Vec<u32>,
+    yielded_by_demand: Vec<u32>,
     /// Yielded workers, by column.
-    suspended_by_column: Vec<u32>,
+    yielded_by_column: Vec<u32>,
     /// The number of this run in its `RequestAdmission`. `None` without one; then no worker yields.
     run: Option<SlotKey>,
     /// The task resources that represent request resources.
@@ -45,8 +45,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn is_suspended(&self, tasks: &TaskQueue) -> bool {
-        self.lease.as_ref().is_some_and(|lease| tasks.tasks().is_suspended(lease))
+    fn has_yielded(&self, tasks: &TaskQueue) -> bool {
+        self.lease.as_ref().is_some_and(|lease| tasks.tasks().has_yielded(lease))
     }
 }
 
@@ -67,8 +67,8 @@ impl Workers {
         Self {
             live: Slots::default(),
             yields: yields.collect(),
-            suspended_by_demand: alloc::vec![0; demands as usize],
-            suspended_by_column: alloc::vec![0; plan.columns().len()],
+            yielded_by_demand: alloc::vec![0; demands as usize],
+            yielded_by_column: alloc::vec![0; plan.columns().len()],
             run: None,
             calls: Vec::new(),
             is_dispatch_pending: false,
@@ -96,9 +96,9 @@ impl Workers {
             });
         };
         let Some(lease) = lease else { return Ok(EndedWorker { key, lease: None, answer: ReleaseResult::Released }) };
-        if tasks.tasks().is_suspended(&lease) {
-            self.suspended_by_demand[tasks.route(key.column).demand.0 as usize] -= 1;
-            self.suspended_by_column[key.column.index()] -= 1;
+        if tasks.tasks().has_yielded(&lease) {
+            self.yielded_by_demand[tasks.route(key.column).demand.0 as usize] -= 1;
+            self.yielded_by_column[key.column.index()] -= 1;
         }
         let id = lease.id();
         let answer = tasks.release(lease);
@@ -141,15 +141,15 @@ impl Workers {
 
     /// Releases the task resources of a worker, if its column yields. Returns the task of the worker. If
     /// nothing was released, returns as an error whether the worker had yielded before.
-    pub(crate) fn suspend(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
+    pub(crate) fn yield_resources(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
         let Some(Worker { key, lease: Some(lease), .. }) = self.live.get(worker) else { return Err(false) };
         let column = key.column.index();
-        let is_suspended = tasks.tasks().is_suspended(lease);
-        if is_suspended || !self.yields[column] || !tasks.suspend(lease) {
-            return Err(is_suspended);
+        let has_yielded = tasks.tasks().has_yielded(lease);
+        if has_yielded || !self.yields[column] || !tasks.yield_resources(lease) {
+            return Err(has_yielded);
         }
-        self.suspended_by_demand[tasks.route(key.column).demand.0 as usize] += 1;
-        self.suspended_by_column[column] += 1;
+        self.yielded_by_demand[tasks.route(key.column).demand.0 as usize] += 1;
+        self.yielded_by_column[column] += 1;
         self.yield_count += 1;
         // The released resources are for other tasks, but only after it is known whether a yielded worker
         // resumes.
@@ -162,20 +162,20 @@ impl Workers {
     /// resources are not available.
     pub(crate) fn resume(&mut self, worker: SlotKey, tasks: &mut TaskQueue) -> Result<TaskKey, bool> {
         let Some(Worker { key, lease: Some(lease), .. }) = self.live.get(worker) else { return Err(true) };
-        if !tasks.tasks().is_suspended(lease) {
+        if !tasks.tasks().has_yielded(lease) {
             return Err(true);
         }
         if !tasks.resume(lease) {
             return Err(false);
         }
-        self.suspended_by_demand[tasks.route(key.column).demand.0 as usize] -= 1;
-        self.suspended_by_column[key.column.index()] -= 1;
+        self.yielded_by_demand[tasks.route(key.column).demand.0 as usize] -= 1;
+        self.yielded_by_column[key.column.index()] -= 1;
         Ok(*key)
     }
 
     /// Returns whether a worker has yielded.
-    pub(crate) fn is_suspended(&self, worker: SlotKey, tasks: &TaskQueue) -> bool {
-        self.live.get(worker).is_some_and(|worker| worker.is_suspended(tasks))
+    pub(crate) fn has_yielded(&self, worker: SlotKey, tasks: &TaskQueue) -> bool {
+        self.live.get(worker).is_some_and(|worker| worker.has_yielded(tasks))
     }
 
     /// Returns the demand of a worker that has not ended.
@@ -191,13 +191,13 @@ impl Workers {
     /// Returns the worker that has a task, if the worker has yielded. O(workers).
     pub(crate) fn yielded_worker_of(&self, task: TaskKey, tasks: &TaskQueue) -> Option<WorkerId> {
         let mut workers = self.live.iter();
-        let found = workers.find(|(_, worker)| worker.key == task && worker.is_suspended(tasks));
+        let found = workers.find(|(_, worker)| worker.key == task && worker.has_yielded(tasks));
         found.map(|(key, _)| WorkerId(key))
     }
 
     /// Returns the number of yielded workers of each column.
-    pub(crate) fn suspended_by_column(&self) -> &[u32] {
-        &self.suspended_by_column
+    pub(crate) fn yielded_by_column(&self) -> &[u32] {
+        &self.yielded_by_column
     }
 
     /// Returns how often a worker has yielded.
@@ -207,11 +207,11 @@ impl Workers {
 
     /// Returns whether yielded workers resume before anything is dispatched. Dispatching is then pending.
     pub(crate) fn defer_dispatch(&mut self, tasks: &TaskQueue) -> bool {
-        if tasks.tasks().suspended_leases() == 0 {
+        if tasks.tasks().yielded_leases() == 0 {
             return false;
         }
         let is_free = |(demand, count): (u32, &u32)| *count > 0 && tasks.tasks().is_available(DemandId(demand));
-        self.is_dispatch_pending = self.is_dispatch_pending || (0..).zip(&self.suspended_by_demand).any(is_free);
+        self.is_dispatch_pending = self.is_dispatch_pending || (0..).zip(&self.yielded_by_demand).any(is_free);
         self.is_dispatch_pending
     }
 

@@ -29,7 +29,7 @@ impl Pipeline {
             row_group_target: self.row_groups.target().get(),
             row_group_block: self.row_groups.target().block(),
             running: self.workers.len(),
-            suspended: self.tasks.tasks().suspended_leases(),
+            yielded: self.tasks.tasks().yielded_leases(),
             queued: self.tasks.tasks().queued(),
             delayed: self.row_groups.counts().delayed(),
             columns: self.tally.columns().to_vec(),
@@ -103,12 +103,12 @@ impl Pipeline {
     /// Returns the state of the tasks of each column, in the order of definition.
     pub fn columns(&self) -> impl Iterator<Item = ColumnStats> {
         let queued = self.row_groups.counts().queued();
-        let tallied = self.tally.columns().iter().zip(queued).zip(self.workers.suspended_by_column());
-        (0..).map(ColumnId).zip(tallied).map(|(column, ((tasks, queued), suspended))| ColumnStats {
+        let tallied = self.tally.columns().iter().zip(queued).zip(self.workers.yielded_by_column());
+        (0..).map(ColumnId).zip(tallied).map(|(column, ((tasks, queued), yielded))| ColumnStats {
             column,
             queued: *queued,
             running: (tasks.spawned - tasks.ended()) as u32,
-            suspended: *suspended,
+            yielded: *yielded,
             tasks: *tasks,
             rows_dropped: self.tally.dropped_for(column),
         })

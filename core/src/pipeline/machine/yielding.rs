@@ -5,7 +5,7 @@
 //! acquire them again together with the request lease.
 //!
 //! Yielded workers have priority over new ones. While the resources of a yielded worker are available,
-//! the pipeline dispatches nothing, and [`Pipeline::is_waiting_for_suspended`] returns true. A driver that
+//! the pipeline dispatches nothing, and [`Pipeline::is_waiting_for_yielded`] returns true. A driver that
 //! owns both machines calls [`Pipeline::settle_with`] after each command of either one, before any other
 //! command. This call lets yielded workers resume, and then resumes dispatching.
 
@@ -84,7 +84,7 @@ impl Pipeline {
         if self.take_stop() {
             admission.deny_stopping(now, self);
         }
-        if self.is_waiting_for_suspended() || admission.needs_resume() {
+        if self.is_waiting_for_yielded() || admission.needs_resume() {
             admission.resume_yielded(now, self);
             self.resume_dispatch(now);
         }
@@ -100,7 +100,7 @@ impl Pipeline {
 
     /// Returns whether dispatching is pending because the resources of a yielded worker may be available.
     #[must_use]
-    pub fn is_waiting_for_suspended(&self) -> bool {
+    pub fn is_waiting_for_yielded(&self) -> bool {
         self.workers.is_dispatch_pending()
     }
 
@@ -114,8 +114,8 @@ impl Pipeline {
 
     /// Returns whether a worker holds no task resources while it waits for a request lease.
     #[must_use]
-    pub fn is_suspended(&self, worker: WorkerId) -> bool {
-        self.workers.is_suspended(worker.key(), &self.tasks)
+    pub fn has_yielded(&self, worker: WorkerId) -> bool {
+        self.workers.has_yielded(worker.key(), &self.tasks)
     }
 
     /// Returns how often a worker has yielded.
@@ -127,14 +127,14 @@ impl Pipeline {
 
 /// The tokens must belong to this run. A driver of several runs passes each token to the right run.
 impl TaskResources for Pipeline {
-    fn suspend(&mut self, now: Instant, token: &TaskToken) -> bool {
+    fn yield_resources(&mut self, now: Instant, token: &TaskToken) -> bool {
         let now = self.clock.observe(now);
-        match self.workers.suspend(token.worker, &mut self.tasks) {
+        match self.workers.yield_resources(token.worker, &mut self.tasks) {
             Ok(key) => {
                 self.emit_worker(now, key, SchedulerEventPayload::TaskYielded { worker: WorkerId(token.worker) });
                 true
             }
-            Err(is_suspended) => is_suspended,
+            Err(has_yielded) => has_yielded,
         }
     }
 
@@ -151,7 +151,7 @@ impl TaskResources for Pipeline {
 
     fn can_resume(&self, token: &TaskToken) -> bool {
         let Some(demand) = self.workers.demand_of(token.worker, &self.tasks) else { return true };
-        !self.workers.is_suspended(token.worker, &self.tasks) || self.tasks.tasks().is_available(demand)
+        !self.workers.has_yielded(token.worker, &self.tasks) || self.tasks.tasks().is_available(demand)
     }
 
     fn correlation(&self, token: &TaskToken) -> Option<Correlation> {

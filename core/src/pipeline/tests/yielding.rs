@@ -107,7 +107,7 @@ impl BothMachines {
             self.totals.apply(&event);
             self.events.push(event);
         }
-        assert_eq!(self.totals.yielded(), self.suspended(), "the events agree on the number of suspended workers");
+        assert_eq!(self.totals.yielded(), self.yielded(), "the events agree on the number of yielded workers");
         self.check();
     }
 
@@ -215,8 +215,8 @@ impl BothMachines {
         calling.map(|(label, _)| label.as_str()).collect()
     }
 
-    fn suspended(&self) -> usize {
-        self.pipeline.progress().suspended
+    fn yielded(&self) -> usize {
+        self.pipeline.progress().yielded
     }
 
     /// Checks the invariants that hold at any time.
@@ -225,10 +225,10 @@ impl BothMachines {
             assert!(leased <= limit, "{name}: {leased} of {limit}");
         }
         assert_eq!(self.pipeline.active_leases(), self.workers.len(), "one lease per worker");
-        assert!(!self.pipeline.is_waiting_for_suspended() && !self.admission.needs_resume());
+        assert!(!self.pipeline.is_waiting_for_yielded() && !self.admission.needs_resume());
         for (label, (task, state)) in &self.workers {
             if matches!(state, WorkerState::Calling(_)) {
-                assert!(!self.pipeline.is_suspended(task.worker), "{label} is in a call without a worker slot");
+                assert!(!self.pipeline.has_yielded(task.worker), "{label} is in a call without a worker slot");
             }
         }
         for resource in self.calls.iter().flatten() {
@@ -237,14 +237,14 @@ impl BothMachines {
             // A waiter with a large demand may need the resources of several later waiters, which then yield
             // beyond the limit.
             let is_uniform = self.pipeline.plan().columns().iter().all(|column| column.demand.is_empty());
-            assert!(!is_uniform || state.suspended <= YIELD_FACTOR * state.effective_max, "{state:?}");
+            assert!(!is_uniform || state.yielded <= YIELD_FACTOR * state.effective_max, "{state:?}");
         }
     }
 
     /// Checks the invariants that hold at the end.
     fn check_end(&self) {
         assert!(self.ended && self.workers.is_empty());
-        assert_eq!((self.pipeline.active_leases(), self.suspended(), self.pipeline.queued()), (0, 0, 0));
+        assert_eq!((self.pipeline.active_leases(), self.yielded(), self.pipeline.queued()), (0, 0, 0));
         assert_eq!((self.admission.active_leases(), self.admission.waiting()), (0, 0));
     }
 }
@@ -262,7 +262,7 @@ fn a_worker_that_waits_releases_its_slot_for_work_on_another_provider() {
     both.request_call("a0");
     both.request_call("a1");
     assert_eq!(both.labels(), ["a0", "a1", "b0", "b1"], "`a1` waits without a slot");
-    assert_eq!((both.suspended(), both.pipeline.yields()), (1, 1));
+    assert_eq!((both.yielded(), both.pipeline.yields()), (1, 1));
     both.request_call("b1");
     assert_eq!(both.calling(), ["a0", "b1"]);
 }
@@ -286,29 +286,29 @@ fn a_column_can_override_whether_its_workers_yield() {
 }
 
 #[test]
-fn a_suspended_worker_resumes_before_any_new_task_starts() {
+fn a_yielded_worker_resumes_before_any_new_task_starts() {
     let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     both.request_call("a0");
     both.request_call("a1");
     assert_eq!(both.labels(), ["a0", "a1", "b0", "b1"]);
     both.succeed("a0");
     // The released slot could also have started the next cell of column `a` or `b`.
-    assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 0));
+    assert_eq!((both.calling(), both.yielded()), (["a1"].to_vec(), 0));
     assert_eq!(both.labels(), ["a1", "b0", "b1"]);
 }
 
 #[test]
-fn a_suspended_worker_gets_the_request_lease_only_together_with_its_slot() {
+fn a_yielded_worker_gets_the_request_lease_only_together_with_its_slot() {
     let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     both.request_call("a0");
     both.request_call("a1");
     assert_eq!(both.labels(), ["a0", "a1", "b0", "b1"]);
     // The call ends, but its worker keeps its slot: the provider has capacity, but no slot is free.
     both.end_call("a0", Outcome::Success.into());
-    assert_eq!((both.calling(), both.suspended()), (Vec::new(), 1));
+    assert_eq!((both.calling(), both.yielded()), (Vec::new(), 1));
     assert_eq!(both.admission.active_leases(), 0, "no request lease is held while the worker waits for a slot");
     both.succeed("b1");
-    assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 0));
+    assert_eq!((both.calling(), both.yielded()), (["a1"].to_vec(), 0));
 }
 
 #[test]
@@ -319,9 +319,9 @@ fn the_number_of_yielding_workers_is_limited_and_further_waiters_keep_their_slot
         both.request_call(&alloc::format!("a{n}"));
     }
     // One worker calls, two wait without a slot, and two wait with one.
-    assert_eq!((both.suspended(), both.workers.len()), (2, 5));
+    assert_eq!((both.yielded(), both.workers.len()), (2, 5));
     let state = both.admission.snapshot(both.now, both.calls[0].unwrap()).unwrap();
-    assert_eq!((state.waiters, state.suspended), (4, 2));
+    assert_eq!((state.waiters, state.yielded), (4, 2));
 }
 
 #[test]
@@ -332,10 +332,9 @@ fn a_waiter_with_a_slot_yields_it_to_an_earlier_waiter_that_lacks_only_the_slot(
     }
     // The call ends and its worker continues. It and two later waiters hold all slots.
     both.end_call("a0", Outcome::Success.into());
-    assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 2), "`a4` has given its slot to `a1`");
-    let suspended =
-        ["a0", "a1", "a2", "a3", "a4"].map(|label| both.pipeline.is_suspended(both.workers[label].0.worker));
-    assert_eq!(suspended, [false, false, true, false, true]);
+    assert_eq!((both.calling(), both.yielded()), (["a1"].to_vec(), 2), "`a4` has given its slot to `a1`");
+    let yielded = ["a0", "a1", "a2", "a3", "a4"].map(|label| both.pipeline.has_yielded(both.workers[label].0.worker));
+    assert_eq!(yielded, [false, false, true, false, true]);
 }
 
 #[test]
@@ -354,20 +353,20 @@ fn a_repeated_request_while_all_workers_wait_does_not_cause_a_deadlock() {
 }
 
 #[test]
-fn a_suspended_worker_that_ends_releases_its_resources_only_once() {
+fn a_yielded_worker_that_ends_releases_its_resources_only_once() {
     let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 3));
     both.request_call("a0");
     both.request_call("a1");
-    assert_eq!((both.suspended(), both.labels()), (1, ["a0", "a1", "a2"].to_vec()));
+    assert_eq!((both.yielded(), both.labels()), (1, ["a0", "a1", "a2"].to_vec()));
     both.succeed("a1");
-    assert_eq!(both.suspended(), 0);
+    assert_eq!(both.yielded(), 0);
     both.succeed("a0");
     both.succeed("a2");
     both.check_end();
 }
 
 #[test]
-fn a_suspended_worker_with_a_rejected_request_can_request_again_and_resume() {
+fn a_yielded_worker_with_a_rejected_request_can_request_again_and_resume() {
     let mut both = BothMachines::start(TWO, &[("a", Some("a")), ("b", Some("b"))], slots(3, 3));
     both.request_call("a0");
     both.request_call_within("a1", Some(Duration::from_millis(10)));
@@ -376,18 +375,18 @@ fn a_suspended_worker_with_a_rejected_request_can_request_again_and_resume() {
     assert!(matches!(both.workers["a1"].1, WorkerState::Denied));
     both.end_call("a0", Outcome::Success.into());
     both.request_call("a1");
-    assert_eq!((both.calling(), both.suspended()), (Vec::new(), 1), "the provider has capacity, but no slot is free");
+    assert_eq!((both.calling(), both.yielded()), (Vec::new(), 1), "the provider has capacity, but no slot is free");
     both.succeed("a0");
-    assert_eq!((both.calling(), both.suspended()), (["a1"].to_vec(), 0));
+    assert_eq!((both.calling(), both.yielded()), (["a1"].to_vec(), 0));
 }
 
 #[test]
-fn cancel_ends_suspended_workers() {
+fn cancel_ends_yielded_workers() {
     let mut both = BothMachines::start(&[("a", 1)], &[("a", Some("a"))], slots(2, 9));
     both.request_call("a0");
     both.request_call("a1");
     both.request_call("a2");
-    assert_eq!(both.suspended(), 2);
+    assert_eq!(both.yielded(), 2);
     both.pipeline.cancel(both.now);
     both.settle();
     both.check_end();
@@ -420,7 +419,7 @@ fn a_paused_provider_occupies_no_slot_that_another_provider_needs() {
         both.request_call(&label);
         both.succeed(&label);
     }
-    assert!(both.now == Instant::ZERO && both.suspended() > 0);
+    assert!(both.now == Instant::ZERO && both.yielded() > 0);
 }
 
 #[test]
@@ -431,7 +430,7 @@ fn a_drained_run_starts_no_call_with_or_without_yielding() {
         both.request_call("a0");
         both.request_call("a1");
         both.request_call("a2");
-        assert_eq!((both.calling(), both.suspended()), (alloc::vec!["a0"], if yields { 2 } else { 0 }));
+        assert_eq!((both.calling(), both.yielded()), (alloc::vec!["a0"], if yields { 2 } else { 0 }));
         both.pipeline.drain(both.now);
         both.settle();
         for waited in ["a1", "a2"] {
@@ -459,7 +458,7 @@ fn an_unknown_token_has_no_effect() {
     let answer = both.admission.acquire_yielding(both.now, &request, unknown, &mut both.pipeline);
     let AcquireResult::Waiting(waiter) = answer else { panic!("{answer:?}") };
     both.pipeline.settle_with(both.now, &mut both.admission);
-    assert_eq!(both.suspended(), 0);
+    assert_eq!(both.yielded(), 0);
     assert!(both.admission.cancel(both.now, waiter));
 }
 

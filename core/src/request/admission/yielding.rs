@@ -95,7 +95,7 @@ impl RequestAdmission {
                 // The bound does not apply while the provider is not healthy: its waiters must not keep task
                 // resources from other work.
                 || !self.providers[at.provider].is_healthy();
-            if may_yield && tasks.suspend(now, &token) {
+            if may_yield && tasks.yield_resources(now, &token) {
                 self.shared.yielding.set_yielded(request.resource, key);
             }
             // Another waiter may lack exactly the task resources that this one holds or has returned.
@@ -159,7 +159,7 @@ impl RequestAdmission {
         let (Some(entry), Some(waiter)) = (self.shared.yielding.get(key), self.shared.waiters.get(key)) else { return };
         let resource = waiter.resource;
         let is_down = !self.providers[self.address(resource).provider as usize].is_healthy();
-        if is_down && tasks.suspend(now, &entry.token) {
+        if is_down && tasks.yield_resources(now, &entry.token) {
             self.shared.yielding.set_yielded(resource, key);
         }
     }

@@ -40,7 +40,7 @@ pub struct ResourceLimits {
     /// The end of the cooldown in force.
     pub blocked_until: Option<Instant>,
     /// The number of waiters whose workers have yielded: they hold no task resources.
-    pub suspended: u32,
+    pub yielded: u32,
     /// Whether the algorithm spaces calls in time, or the rate that the provider states is used up.
     pub is_spaced: bool,
     /// Whether the provider and model is healthy, and no failed call waits for the decision whether the
@@ -64,7 +64,7 @@ impl Room {
     pub(super) fn check_quiescent(&self, at: Instant, all_limits: &[ResourceLimits]) -> CheckResult {
         for limits in all_limits {
             let waiters = self.waiters.get(&limits.resource).copied().unwrap_or(0);
-            let is_checked = limits.suspended == 0 && !limits.is_spaced && limits.is_up;
+            let is_checked = limits.yielded == 0 && !limits.is_spaced && limits.is_up;
             let is_paused = limits.blocked_until.is_some_and(|end| end > at);
             if waiters == 0 || !is_checked || is_paused {
                 continue;

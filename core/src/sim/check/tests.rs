@@ -395,7 +395,7 @@ fn a_call_that_waits_while_there_is_room_for_it_is_reported() {
         cap: 2,
         limit: 1,
         blocked_until: None,
-        suspended: 0,
+        yielded: 0,
         is_spaced: false,
         is_up: true,
     };
@@ -407,7 +407,7 @@ fn a_call_that_waits_while_there_is_room_for_it_is_reported() {
     assert_eq!(broken(ResourceLimits { blocked_until: Some(Instant::from_nanos(6)), ..open }), None);
     assert_eq!(broken(ResourceLimits { cap: 1, ..open }), None, "the other domain uses the slot");
     assert_eq!(broken(ResourceLimits { limit: 0, ..open }), None);
-    assert_eq!(broken(ResourceLimits { suspended: 1, ..open }), None, "it needs the resources of its task too");
+    assert_eq!(broken(ResourceLimits { yielded: 1, ..open }), None, "it needs the resources of its task too");
     assert_eq!(broken(ResourceLimits { is_spaced: true, ..open }), None);
 }
 

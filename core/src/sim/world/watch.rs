@@ -423,7 +423,7 @@ impl World {
                 cap: domains.map(|domain| domain.max_parallel).min()?,
                 limit: stats.limit,
                 blocked_until: stats.blocked_until,
-                suspended: stats.suspended,
+                yielded: stats.yielded,
                 is_spaced: is_spaced || matches!(provider.algorithm, Some(LimitChoice::Tide(_))),
                 is_up: stats.health == HealthState::Healthy && stats.undecided == 0,
             })

@@ -80,7 +80,7 @@ impl World {
         let name = &self.pipeline.plan().columns()[column].name;
         let waiting = work.at_work.waiting;
         if let Some(provider) = work.provider.and_then(|model| self.providers.get(model)).filter(|_| waiting > 0) {
-            let what = match stats.suspended {
+            let what = match stats.yielded {
                 0 => format!("{} of `{name}`, waiting for a call", describe::count(waiting, "worker")),
                 yielded => {
                     format!(

@@ -194,7 +194,7 @@ impl<'a> PolicyView<'a> {
         self.account().weight
     }
 
-    /// Returns the number of leases of the group, without suspended ones.
+    /// Returns the number of leases of the group, without those of yielded workers.
     #[must_use]
     pub fn running(&self) -> u32 {
         self.account().running

@@ -92,7 +92,7 @@ export interface ResourceSnapshot {
   /** Waiting calls. */
   readonly waiters: number;
   /** Waiting calls whose pipeline worker holds no task resources. */
-  readonly suspended: number;
+  readonly yielded: number;
   /** The remaining time of the current cooldown; 0 if there is none. */
   readonly cooldownRemainingMs: number;
   /** The limit at which the first decrease happened; 0 before any. */
@@ -148,7 +148,7 @@ export function readSnapshot(resource: Resource, numbers: Float64Array): Resourc
     activeLeases: at(5),
     oldestLeaseAgeMs: known(at(6)),
     waiters: at(7),
-    suspended: at(8),
+    yielded: at(8),
     cooldownRemainingMs: at(9),
     rateLimitCeiling: at(10),
     consecutiveRateLimits: at(11),
