@@ -68,6 +68,28 @@ impl Source {
     }
 }
 
+/// How the number of row groups in flight is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum RowGroupMode {
+    /// It is the configured number.
+    Fixed,
+    /// It is a target that moves with the work. The configured number is its upper bound.
+    Adaptive,
+}
+
+impl RowGroupMode {
+    /// Returns the name of the mode in JSON and in tables.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
 /// One capacity value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -163,8 +185,8 @@ pub struct CapacityPlan {
     pub schema: u32,
     /// The id of the run.
     pub run: u32,
-    /// `fixed` or `adaptive`. In `adaptive` mode `row_groups` bounds the target.
-    pub row_group_mode: String,
+    /// How the number of row groups in flight is chosen.
+    pub row_group_mode: RowGroupMode,
     /// The values of the run and its host.
     pub values: Vec<CapacityValue>,
     /// The request resources.
@@ -204,9 +226,8 @@ impl CapacityPlan {
         for (name, limit) in &config.resources {
             add(&format!("resource:{name}"), u64::from(*limit), None);
         }
-        let row_group_mode = if config.adaptive.is_some() { "adaptive" } else { "fixed" };
-        let (row_group_mode, calls) = (row_group_mode.to_string(), Vec::new());
-        Self { schema: SCHEMA, run: config.run, row_group_mode, values, calls, health: None, end: None }
+        let row_group_mode = if config.adaptive.is_some() { RowGroupMode::Adaptive } else { RowGroupMode::Fixed };
+        Self { schema: SCHEMA, run: config.run, row_group_mode, values, calls: Vec::new(), health: None, end: None }
     }
 
     /// Adds every request resource of `admission` in its state at `now`, and its health
@@ -300,7 +321,7 @@ fn default_source() -> Source {
 impl fmt::Display for CapacityPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<32} {:>10}  {:<12}", "capacity", "value", "source")?;
-        writeln!(f, "{:<32} {:>10}", "row_group_mode", self.row_group_mode)?;
+        writeln!(f, "{:<32} {:>10}", "row_group_mode", self.row_group_mode.as_str())?;
         for CapacityValue { name, value, source, fallback } in &self.values {
             let value = value.map_or_else(|| "unbounded".to_string(), |value| value.to_string());
             write!(f, "{name:<32} {value:>10}  {}", source.as_str())?;

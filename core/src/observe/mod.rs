@@ -15,7 +15,9 @@ pub mod trace;
 
 pub use account::{CauseShare, Distribution, IdleCause, Maxima, ResourceFigures, RunAccount, RunFigures};
 pub use account::{GroupService, ServiceFigures};
-pub use capacity::{CallCapacity, CapacityEnd, CapacityPlan, CapacityValue, MergeRule, ResourceMaximum, Source};
+pub use capacity::{
+    CallCapacity, CapacityEnd, CapacityPlan, CapacityValue, MergeRule, ResourceMaximum, RowGroupMode, Source,
+};
 pub use histogram::Histogram;
 pub use idle::{IdleAccount, IdleFigures};
 pub use sink::{Envelope, SCHEMA, Sink, SinkError, SinkFailure, SinkStep, Sinks, Stream};

@@ -104,7 +104,11 @@ fn index(all: &[Listed]) -> Result<String> {
     let mut script = String::from("export const SCENARIOS = [\n");
     for Listed { suite, scenario } in all {
         let Scenario { name, title, description, .. } = scenario;
-        writeln!(script, "{},", serde_json::to_string(&ScenarioInfo { suite, name, title, description })?)?;
+        writeln!(
+            script,
+            "{},",
+            serde_json::to_string(&ScenarioInfo { suite: suite.as_str(), name, title, description })?
+        )?;
     }
     writeln!(script, "];\nexport const FIRST = {};", expression(&first.scenario)?)?;
     script.push_str(SCENARIO_OF);
@@ -218,7 +222,7 @@ mod tests {
         let all = suite::scenarios();
         for (place, Listed { suite, scenario }) in all.iter().enumerate() {
             let Scenario { name, title, description, .. } = scenario;
-            for text in [suite, name.as_str(), title, description] {
+            for text in [suite.as_str(), name.as_str(), title, description] {
                 assert!(!text.is_empty(), "{name}");
             }
             assert!(all[..place].iter().all(|other| other.scenario.name != *name), "{name} is there twice");

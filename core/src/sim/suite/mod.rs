@@ -12,11 +12,31 @@ use alloc::vec::Vec;
 
 use super::scenario::{Scenario, builtin};
 
+/// What a scenario is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Suite {
+    /// It shows one behaviour: the built-in scenarios.
+    Playground,
+    /// It is a case of the [`idle`] suite.
+    Idle,
+}
+
+impl Suite {
+    /// Returns the name that programs show: `playground` or `idle`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Playground => "playground",
+            Self::Idle => "idle",
+        }
+    }
+}
+
 /// A scenario, and the suite that lists it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
-    /// `playground` for the built-in scenarios, `idle` for the cases of the idle suite.
-    pub suite: &'static str,
+    /// The suite.
+    pub suite: Suite,
     /// The scenario.
     pub scenario: Scenario,
 }
@@ -27,7 +47,7 @@ pub struct Listed {
 /// provider as fast as the limit allows.
 #[must_use]
 pub fn scenarios() -> Vec<Listed> {
-    let playground = builtin().into_iter().map(|scenario| Listed { suite: "playground", scenario });
-    let idle = idle::cases().into_iter().map(|case| Listed { suite: "idle", scenario: case.scenario });
+    let playground = builtin().into_iter().map(|scenario| Listed { suite: Suite::Playground, scenario });
+    let idle = idle::cases().into_iter().map(|case| Listed { suite: Suite::Idle, scenario: case.scenario });
     playground.chain(idle).collect()
 }
