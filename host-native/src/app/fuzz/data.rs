@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tidegate_core::replay::LogReader;
 
-use super::{fuzz, fuzz_text};
+use super::{fuzz, fuzz_text, json_tokens};
 use crate::app::data::{Dataset, DatasetFormat};
 use crate::app::replay;
 
@@ -42,27 +42,7 @@ fn a_jsonl_dataset_is_refused_or_every_row_is_read() {
         b"{\"a\": 1, \"b\": [true, null]}\n{\"a\": \"x\", \"b\": {\"c\": 1e3}}\n",
         b"{\"a\":\"\\ud83d\\ude00\"}\n\n{\"a\":2}",
     ];
-    let tokens = [
-        "{",
-        "}",
-        "[",
-        "]",
-        "\"",
-        ":",
-        ",",
-        "\n",
-        "null",
-        "true",
-        "-0",
-        "1e400",
-        "99999999999999999999",
-        "\\u0000",
-        "\\ud800",
-        "\"a\":",
-        "é",
-        "[[[[[[[[[[[[[[[[",
-    ];
-    fuzz(&corpus, &tokens, |bytes| check_dataset(bytes, DatasetFormat::Jsonl));
+    fuzz(&corpus, &json_tokens(&["\"a\":", "[[[[[[[[[[[[[[[["]), |bytes| check_dataset(bytes, DatasetFormat::Jsonl));
 }
 
 #[cfg(feature = "parquet")]

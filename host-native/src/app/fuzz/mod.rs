@@ -19,6 +19,35 @@ use std::panic::RefUnwindSafe;
 use bolero::TypeGenerator;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+/// Tokens of JSON, with values that are hard to read: numbers out of range, half a surrogate pair.
+const JSON: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    ":",
+    ",",
+    " ",
+    "\n",
+    "null",
+    "true",
+    "-0",
+    "-1",
+    "1e400",
+    "9007199254740992",
+    "18446744073709551616",
+    "\\",
+    "\\u0000",
+    "\\ud800",
+    "\u{e9}",
+];
+
+/// Returns the tokens of JSON and those of one format that is written in it.
+pub(crate) fn json_tokens<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    [JSON, names].concat()
+}
+
 /// Changes of one input.
 const MAX_EDITS: usize = 12;
 
