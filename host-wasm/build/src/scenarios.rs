@@ -42,7 +42,7 @@ const NUMBER: char = '#';
 const INDEX_TYPES: &str = r#"/** The scenarios of all suites, in the order in which they should be offered. */
 export const SCENARIOS: readonly Readonly<ScenarioInfo>[];
 
-/** What the first of them is made of, for whoever begins with it and loads the others later. */
+/** What the first of them is made of, for a program that starts with it and loads the others later. */
 export const FIRST: string;
 
 /**

@@ -40,31 +40,26 @@ impl GuardedPolicy {
             State::Panicked(cause) => cause.take(),
         }
     }
+}
 
-    /// Calls a method of the policy. Returns `None` if the policy panics, or has panicked before.
-    fn call<R>(&self, message: &str, method: impl FnOnce(&BoxedPolicy) -> R) -> Option<R> {
-        if matches!(*self.state.borrow(), State::Panicked(_)) {
-            return None;
-        }
-        match panics::catch(message, || method(&self.policy)) {
-            Ok(answer) => Some(answer),
-            Err(cause) => {
-                *self.state.borrow_mut() = State::Panicked(Some(cause));
-                None
-            }
-        }
+/// Calls a method of the policy. Returns what happened if it panics, or has panicked before.
+fn guard<R>(state: &RefCell<State>, message: &str, method: impl FnOnce() -> R) -> Result<R, String> {
+    if matches!(*state.borrow(), State::Panicked(_)) {
+        return Err("it panicked before".into());
     }
+    panics::catch(message, method).inspect_err(|cause| *state.borrow_mut() = State::Panicked(Some(cause.clone())))
 }
 
 impl TaskPolicy for GuardedPolicy {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
-        let answer = self.call("the task policy panicked in `evaluate`", |policy| policy.evaluate(view));
-        answer.unwrap_or_else(|| Err(TaskDenialReason::Policy.into()))
+        const PANICKED: &str = "the task policy panicked in `evaluate`";
+        let answer = guard(&self.state, PANICKED, || self.policy.evaluate(view));
+        answer.unwrap_or_else(|_| Err(TaskDenialReason::Policy.into()))
     }
 
     fn repaid(&self, resource: TaskResourceId, amount: u32) -> u32 {
-        let answer = self.call("the task policy panicked in `repaid`", |policy| policy.repaid(resource, amount));
-        answer.unwrap_or_default()
+        const PANICKED: &str = "the task policy panicked in `repaid`";
+        guard(&self.state, PANICKED, || self.policy.repaid(resource, amount)).unwrap_or_default()
     }
 
     fn group_registered(
@@ -74,15 +69,9 @@ impl TaskPolicy for GuardedPolicy {
         find: &dyn Fn(&str) -> Option<TaskResourceId>,
     ) -> Result<(), ConfigError> {
         const PANICKED: &str = "the task policy panicked in `group_registered`";
-        if matches!(*self.state.borrow(), State::Panicked(_)) {
-            return Err(ConfigError::new("policy", "invalid: it panicked before", "no panic"));
-        }
-        panics::catch(PANICKED, || self.policy.group_registered(id, group, find)).unwrap_or_else(|cause| {
-            // The caller gets an error, and a run that goes on under this policy stops.
-            let error = ConfigError::new("policy", format_args!("invalid: {cause}"), "no panic");
-            *self.state.borrow_mut() = State::Panicked(Some(cause));
-            Err(error)
-        })
+        // The caller gets an error, and a run that goes on under this policy stops.
+        guard(&self.state, PANICKED, || self.policy.group_registered(id, group, find))
+            .unwrap_or_else(|cause| Err(ConfigError::new("policy", format_args!("invalid: {cause}"), "no panic")))
     }
 }
 

@@ -32,20 +32,22 @@ fn is_usage(event: &[u8]) -> bool {
 pin_project! {
     /// A body of server-sent events without the event of usage. Each other event is forwarded when it is
     /// complete.
-    pub(super) struct WithoutUsage<B> {
+    pub(super) struct WithoutUsage<B: Body> {
         #[pin]
         body: B,
         // `None`: all is forwarded as it arrives.
         events: Option<EventSplitter>,
         has_ended: bool,
+        // The error that has ended the body, until it is forwarded after the last bytes.
+        error: Option<B::Error>,
     }
 }
 
-impl<B> WithoutUsage<B> {
+impl<B: Body> WithoutUsage<B> {
     /// Creates a body without the event of usage if `removes_usage`, and otherwise an unchanged one.
     pub(super) fn new(body: B, removes_usage: bool) -> Self {
         let events = removes_usage.then(|| EventSplitter::new(MAX_EVENT_BYTES));
-        Self { body, events, has_ended: false }
+        Self { body, events, has_ended: false, error: None }
     }
 }
 
@@ -67,9 +69,9 @@ impl<B: Body<Data = Bytes>> Body for WithoutUsage<B> {
                     Ok(data) => events.push(&data, keep),
                     Err(other) => return Poll::Ready(Some(Ok(other))),
                 },
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => {
+                end @ (None | Some(Err(_))) => {
                     *this.has_ended = true;
+                    *this.error = end.and_then(Result::err);
                     events.finish(keep);
                 }
             }
@@ -77,11 +79,12 @@ impl<B: Body<Data = Bytes>> Body for WithoutUsage<B> {
                 return Poll::Ready(Some(Ok(Frame::data(kept.into()))));
             }
         }
-        Poll::Ready(None)
+        Poll::Ready(this.error.take().map(Err))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.has_ended || (self.events.as_ref().is_none_or(EventSplitter::is_empty) && self.body.is_end_stream())
+        let holds_nothing = || self.error.is_none() && self.events.as_ref().is_none_or(EventSplitter::is_empty);
+        holds_nothing() && (self.has_ended || self.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -115,6 +118,16 @@ mod tests {
             assert_eq!(forwarded(&[&stream[..cut], &stream[cut..]]).await, expected, "{cut}");
         }
         assert_eq!(forwarded(&[text, usage.trim_end()]).await, text);
+    }
+
+    #[tokio::test]
+    async fn the_bytes_before_an_error_are_forwarded() {
+        let frames = [Ok(Frame::data(Bytes::from_static(b"data: [DONE]\n"))), Err("reset")];
+        let mut body = WithoutUsage::new(StreamBody::new(futures_util::stream::iter(frames)), true);
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "data: [DONE]\n");
+        assert!(!body.is_end_stream());
+        assert_eq!(body.frame().await.unwrap().unwrap_err(), "reset");
+        assert!(body.is_end_stream() && body.frame().await.is_none());
     }
 
     #[tokio::test]
