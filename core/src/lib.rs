@@ -104,7 +104,7 @@
 //!
 //! | feature | default | what it enables |
 //! | --- | --- | --- |
-//! | `std` | yes | panics of workloads, sinks, wakers and policies are caught; host checks end in time |
+//! | `std` | yes | panics of workloads, sinks, wakers and policies are caught; host checks can time out |
 //! | `serde` | no | `Serialize` and `Deserialize` for configurations, commands, snapshots, events and logs |
 //! | `sim` | no | the module `sim`; enables `serde`, because scenarios are files |
 //! | `schemars` | no | with `sim`: `JsonSchema` for scenarios, samples and reports of runs; enables `serde` |

@@ -205,7 +205,7 @@ fn a_timer_that_overflows_is_found() {
 fn a_timer_that_panics_on_a_far_instant_is_found_with_its_message() {
     let error = check_faulty(Fault::PanicsWhenFar);
     assert_eq!((error.rule, error.found.as_str()), (HostRule::HostNeverPanics, "it panicked: overflow in the timer"));
-    assert_eq!(error.place, "a sleep until 9223372036854775807ns");
+    assert_eq!(error.step, "a sleep until 9223372036854775807ns");
 }
 
 #[test]
@@ -222,10 +222,10 @@ fn a_sleep_that_stays_pending_after_its_instant_is_found() {
 #[test]
 fn a_sleep_that_wakes_nothing_or_only_its_first_waker_is_found() {
     let error = check_faulty(Fault::WakesNoWaker);
-    assert_eq!((error.rule, error.place.as_str()), (HostRule::SleepEnds, "a sleep of 1ns"));
+    assert_eq!((error.rule, error.step.as_str()), (HostRule::SleepEnds, "a sleep of 1ns"));
     let error = check_faulty(Fault::WakesTheFirstWaker);
     assert_eq!(error.rule, HostRule::SleepEnds);
-    assert_eq!(error.place, "a sleep of 2ms that is polled with one waker, then with another");
+    assert_eq!(error.step, "a sleep of 2ms that is polled with one waker, then with another");
 }
 
 #[test]
@@ -385,5 +385,5 @@ fn an_executor_that_ignores_wakes_from_other_threads_is_found() {
     let host = ThreadHost::<parking_lot::RawMutex>::new();
     let error = block_on_deaf(check_threads_within(host, limit), &is_over).expect_err("the fault is found");
     assert_eq!(error.rule, HostRule::WakesFromOtherThreads);
-    assert_eq!(error.place, "a thread wakes the task that awaits the check after 2ms");
+    assert_eq!(error.step, "a thread wakes the task that awaits the check after 2ms");
 }

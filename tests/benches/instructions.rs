@@ -36,7 +36,7 @@ use chain::{COLUMNS, chain, run_at_once};
 use cycle::Cycle;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
 use parked::Parked;
-use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId};
+use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, QueueGroupId};
 use tidegate_core::gate::Gate;
 use tidegate_core::lease::Ledger;
 use tidegate_core::pipeline::Pipeline;
@@ -173,7 +173,7 @@ fn fair_queue_cycle(OneClass { mut queue, class, set }: OneClass) -> FairQueue {
         queue.commit(&selection).expect("the queue did not change");
         let blocked = queue.select(|_| Eligibility::ClassBlocked(set));
         assert!(blocked.is_none(), "one item may go at a time");
-        let (item, group): (u64, GroupId) = (selection.candidate.item, selection.candidate.group);
+        let (item, group): (u64, QueueGroupId) = (selection.candidate.item, selection.candidate.group);
         queue.enqueue(black_box(item), group, class, 1.0);
     }
     queue

@@ -32,8 +32,8 @@
 //!
 //! **Statements are not trusted without limit.** A statement never stops a resource for longer than
 //! [`LONGEST_HOLD`]. After that, one call is sent as a probe. If the probe succeeds, the statement was wrong:
-//! a window is treated as a bucket, and a bucket holds nothing back until a call is rate-limited. A budget
-//! also holds nothing back for [`UNSTEADY_PERIOD`] if its limit changes to and fro, as it does behind a
+//! a window is treated as a bucket, and a bucket delays no call until one is rate-limited. A budget
+//! also delays no call for [`UNSTEADY_PERIOD`] if its limit changes to and fro, as it does behind a
 //! balancer over accounts with different limits. A budget is removed after more than [`STATEMENT_LIFETIME`]
 //! successful answers without a statement.
 
@@ -48,7 +48,7 @@ pub(super) const MOST_STATED: usize = 8;
 /// The longest time for which statements stop all calls of a resource. It is longer than a minute plus a long
 /// call, so that the end of a window is reached.
 const LONGEST_HOLD: Duration = Duration::from_secs(90);
-/// The time for which a limit that changes to and fro holds nothing back.
+/// The time for which a limit that changes to and fro delays no call.
 const UNSTEADY_PERIOD: Duration = Duration::from_secs(600);
 /// The number of changes back to the previous limit after which a limit counts as changing to and fro. One or
 /// two may come from an account that was changed and changed back.

@@ -313,7 +313,7 @@ fn a_budget_is_removed_when_its_headers_stop() {
 }
 
 #[test]
-fn a_limit_that_changes_to_and_fro_holds_nothing_back_for_a_while() {
+fn a_limit_that_changes_to_and_fro_delays_no_call_for_a_while() {
     let mut bench = bench();
     let (one, other) = (statement(300, 0, secs(60)), statement(60, 0, secs(60)));
     for statement in [one, other, one, other, one] {

@@ -47,7 +47,8 @@ use crate::gate::alarm::Alarm;
 use crate::observe::Sinks;
 use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::pipeline::{
-    Batch, FinishedRowGroup, HookError, Pipeline, PipelineCommand, ProviderDegraded, RunReport, Task, TaskOutcome,
+    FinishedRowGroup, HookError, Pipeline, PipelineCommand, ProviderDegraded, RunReport, SeededRowGroup, Task,
+    TaskOutcome,
 };
 use crate::replay::{Recorded, Stamped};
 use crate::request::ResourceId;
@@ -97,7 +98,7 @@ pub trait Workload: 'static {
     ///
     /// Called once, and again whenever it returned pending and the waker of `context` was woken. A hook that
     /// awaits something must therefore keep its future in the workload. The hook is never stopped.
-    fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+    fn poll_pre_batch(&self, batch: SeededRowGroup, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
         let _ = (batch, context);
         Poll::Ready(Ok(Vec::new()))
     }

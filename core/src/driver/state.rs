@@ -11,8 +11,8 @@ use crate::event::Correlation;
 use crate::gate::runs::YieldingRun;
 use crate::id::{SecondaryMap, SlotKey};
 use crate::pipeline::{
-    Batch, FatalError, FinishedRowGroup, HookError, Pipeline, PipelineEffect, ProviderDegraded, RunReport, SaveError,
-    Task, TaskOutcome, WorkerId,
+    FatalError, FinishedRowGroup, HookError, Pipeline, PipelineEffect, ProviderDegraded, RunReport, SaveError,
+    SeededRowGroup, Task, TaskOutcome, WorkerId,
 };
 use crate::replay::Recorded;
 use crate::request::{RequestAdmission, ResourceId};
@@ -38,7 +38,7 @@ pub(super) enum Action {
 #[derive(Debug)]
 pub(super) enum PendingHook {
     Claim,
-    PreBatch(Batch),
+    PreBatch(SeededRowGroup),
     PostBatch(FinishedRowGroup),
 }
 
@@ -76,7 +76,7 @@ pub(super) struct RunState {
     waker: Option<Waker>,
     /// The key of the run at its gate, until the run is over.
     registration: Option<SlotKey>,
-    /// Set before the first worker is asked to stop. Workers read it without the lock.
+    /// Set before the first worker is told to stop. Workers read it without the lock.
     is_stopping: Arc<AtomicBool>,
 }
 

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use super::records::{NOWHERE, Node};
-use super::{ClassId, FairQueue, FifoId, GroupId, MAX_WEIGHT, MIN_WEIGHT, refund, work};
+use super::{ClassId, FairQueue, FifoId, MAX_WEIGHT, MIN_WEIGHT, QueueGroupId, refund, work};
 
 /// Arrival of items, and removal without service.
 impl FairQueue {
@@ -16,7 +16,7 @@ impl FairQueue {
     ///
     /// `cost` is clamped into `MIN_WEIGHT..=MAX_WEIGHT`. O(1) amortised, O(log groups) when it activates the
     /// group.
-    pub fn enqueue(&mut self, item: u64, group: GroupId, class: ClassId, cost: f64) -> bool {
+    pub fn enqueue(&mut self, item: u64, group: QueueGroupId, class: ClassId, cost: f64) -> bool {
         let fifo = self.first_fifo(group);
         let Some(slot) = self.nodes.insert(self.node(item, fifo, class, cost)) else { return false };
         self.link(slot, fifo, class);
@@ -53,10 +53,10 @@ impl FairQueue {
         }
     }
 
-    /// Removes every item for which `unwanted` returns true, without service. Returns the number of removed
+    /// Removes every item for which `is_removed` returns true, without service. Returns the number of removed
     /// items. O(queued).
-    pub fn discard_where(&mut self, mut unwanted: impl FnMut(u64) -> bool) -> usize {
-        let mut removed: Vec<u64> = self.nodes.ids().filter(|item| unwanted(*item)).collect();
+    pub fn discard_where(&mut self, mut is_removed: impl FnMut(u64) -> bool) -> usize {
+        let mut removed: Vec<u64> = self.nodes.ids().filter(|item| is_removed(*item)).collect();
         // Free slots are reused in the order in which they became free.
         removed.sort_unstable();
         for item in &removed {

@@ -118,7 +118,7 @@ const REBASE_AT: f64 = 1_048_576.0;
 /// A fairness group of one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct GroupId(pub(crate) u32);
+pub struct QueueGroupId(pub(crate) u32);
 
 /// A first-in-first-out queue of a group. The FIFOs of a group share its weight and its finish tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,21 +132,11 @@ pub struct ClassId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockedSetId(pub(crate) u32);
 
-impl GroupId {
+impl QueueGroupId {
     /// Returns the number of the group, in order of registration from 0.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
-    }
-
-    /// Returns the group with this number, for use across a language boundary.
-    ///
-    /// A request in a group that was never registered is denied with
-    /// [`DenialReason::Unregistered`](crate::request::DenialReason::Unregistered). A [`FairQueue`] accepts
-    /// only its own groups.
-    #[must_use]
-    pub const fn from_index(index: u32) -> Self {
-        Self(index)
     }
 }
 
@@ -164,7 +154,7 @@ pub struct Candidate {
     /// The id of the item.
     pub item: u64,
     /// The group of the item.
-    pub group: GroupId,
+    pub group: QueueGroupId,
     /// The class of the item.
     pub class: ClassId,
     /// The cost of the item.
@@ -247,7 +237,7 @@ impl FairQueue {
     }
 
     /// Adds a group. `weight` must lie in `MIN_WEIGHT..=MAX_WEIGHT`.
-    pub fn add_group(&mut self, weight: f64) -> Result<GroupId, ConfigError> {
+    pub fn add_group(&mut self, weight: f64) -> Result<QueueGroupId, ConfigError> {
         check_weight(weight)?;
         let group = self.add_unit_group();
         self.groups[group.index()].weight = weight;
@@ -255,8 +245,8 @@ impl FairQueue {
     }
 
     /// Adds a group of weight 1.
-    pub fn add_unit_group(&mut self) -> GroupId {
-        let id = GroupId(self.groups.len() as u32);
+    pub fn add_unit_group(&mut self) -> QueueGroupId {
+        let id = QueueGroupId(self.groups.len() as u32);
         self.groups.push(Group {
             weight: 1.0,
             finish: None,
@@ -273,7 +263,7 @@ impl FairQueue {
     }
 
     /// Adds a FIFO to a group. A group starts with one.
-    pub fn add_fifo(&mut self, group: GroupId) -> FifoId {
+    pub fn add_fifo(&mut self, group: QueueGroupId) -> FifoId {
         let id = FifoId(self.fifos.len() as u32);
         self.groups[group.index()].fifos.push(id.0);
         self.fifos.push(Fifo {
@@ -290,12 +280,12 @@ impl FairQueue {
 
     /// Returns the FIFO that a group starts with.
     #[must_use]
-    pub fn first_fifo(&self, group: GroupId) -> FifoId {
+    pub fn first_fifo(&self, group: QueueGroupId) -> FifoId {
         FifoId(self.groups[group.index()].fifos[0])
     }
 
     /// Changes the weight of a group, from its next service on.
-    pub fn set_weight(&mut self, group: GroupId, weight: f64) -> Result<(), ConfigError> {
+    pub fn set_weight(&mut self, group: QueueGroupId, weight: f64) -> Result<(), ConfigError> {
         check_weight(weight)?;
         let entry = &mut self.groups[group.index()];
         if entry.len > 0 {
@@ -408,7 +398,7 @@ impl FairQueue {
     /// `commit` would. O(1).
     ///
     /// Only meaningful while nothing is queued that could be served first.
-    pub fn serve_directly(&mut self, group: GroupId, cost: f64) {
+    pub fn serve_directly(&mut self, group: QueueGroupId, cost: f64) {
         debug_assert_eq!(self.groups[group.index()].len, 0, "an item that is queued in the same group goes first");
         self.version += 1;
         let entry = &mut self.groups[group.index()];
@@ -447,7 +437,7 @@ impl FairQueue {
 
     /// Makes a group with the answer [`Eligibility::GroupBlocked`] take part in selection again. Has no
     /// effect on any other group.
-    pub fn unpark(&mut self, group: GroupId) {
+    pub fn unpark(&mut self, group: QueueGroupId) {
         for at in 0..self.groups[group.index()].fifos.len() {
             let fifo = self.groups[group.index()].fifos[at];
             if self.unlink_parked(fifo) {

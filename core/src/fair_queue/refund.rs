@@ -1,7 +1,7 @@
 //! Refunds: the cost of a turn without a result is returned to its group, within a bound. See [the
 //! derivation](super#refunds).
 
-use super::{FairQueue, GroupId, MIN_WEIGHT, REBASE_AT};
+use super::{FairQueue, MIN_WEIGHT, QueueGroupId, REBASE_AT};
 
 /// The number of units per weight in which the weight of waiting groups is counted. Integers are used so that
 /// groups which come and go leave no rounding errors.
@@ -33,7 +33,7 @@ impl ServiceRecord {
     pub(crate) const NONE: Self = Self { group: u32::MAX, share_of_others: 0.0 };
 
     /// Returns the record for a group that is [served directly](FairQueue::serve_directly).
-    pub(crate) fn direct(group: GroupId) -> Self {
+    pub(crate) fn direct(group: QueueGroupId) -> Self {
         Self { group: group.0, share_of_others: 0.0 }
     }
 
@@ -48,7 +48,7 @@ impl FairQueue {
     /// Returns the record of the turn that the next service of a non-empty group takes. Call it before
     /// [`FairQueue::commit`].
     #[must_use]
-    pub fn next_service(&self, group: GroupId) -> ServiceRecord {
+    pub fn next_service(&self, group: QueueGroupId) -> ServiceRecord {
         let share = units(self.groups[group.index()].weight) as f64 / self.waiting_weight as f64;
         ServiceRecord { group: group.0, share_of_others: (1.0 - share).clamp(0.0, 1.0) as f32 }
     }
@@ -75,7 +75,7 @@ impl FairQueue {
         group.finish = Some(group.tag);
         group.lag = (virtual_time - group.tag).max(0.0);
         if group.len > 0 {
-            self.move_fifos(GroupId(service.group), None);
+            self.move_fifos(QueueGroupId(service.group), None);
         }
         if self.allowed >= REBASE_AT {
             self.rebase_refunds();

@@ -11,7 +11,7 @@
 
 use super::records::{Class, Fifo, NOWHERE};
 use super::scheduling::SchedulingKey;
-use super::{Candidate, ClassId, FairQueue, GroupId, REBASE_AT, work};
+use super::{Candidate, ClassId, FairQueue, QueueGroupId, REBASE_AT, work};
 
 /// The order of service.
 impl FairQueue {
@@ -41,7 +41,7 @@ impl FairQueue {
     pub(super) fn candidate(&self, fifo: u32) -> Candidate {
         let Fifo { group, head, .. } = self.fifos[fifo as usize];
         let node = &self.nodes[head];
-        Candidate { item: node.id, group: GroupId(group), class: ClassId(node.class), cost: node.cost }
+        Candidate { item: node.id, group: QueueGroupId(group), class: ClassId(node.class), cost: node.cost }
     }
 
     fn head_class(&self, fifo: u32) -> u32 {
@@ -79,7 +79,7 @@ impl FairQueue {
 
     /// Moves the FIFOs of a group, except `served`, to the group's current tag. O(FIFOs log groups).
     #[cold]
-    pub(super) fn move_fifos(&mut self, group: GroupId, served: Option<u32>) {
+    pub(super) fn move_fifos(&mut self, group: QueueGroupId, served: Option<u32>) {
         for at in 0..self.groups[group.index()].fifos.len() {
             let fifo = self.groups[group.index()].fifos[at];
             work::steps(1);

@@ -1,6 +1,6 @@
 //! Read access to the state of a queue.
 
-use super::{Candidate, ClassId, FairQueue, FifoId, GroupId};
+use super::{Candidate, ClassId, FairQueue, FifoId, QueueGroupId};
 
 /// Statistics, which are kept up to date and read without copying.
 impl FairQueue {
@@ -24,13 +24,13 @@ impl FairQueue {
 
     /// Returns the group in which an item is queued, or `None` if it is not queued.
     #[must_use]
-    pub fn group_of(&self, item: u64) -> Option<GroupId> {
-        self.nodes.find(item).map(|slot| GroupId(self.fifos[self.nodes[slot].fifo() as usize].group))
+    pub fn group_of(&self, item: u64) -> Option<QueueGroupId> {
+        self.nodes.find(item).map(|slot| QueueGroupId(self.fifos[self.nodes[slot].fifo() as usize].group))
     }
 
     /// Returns the number of items queued in a group.
     #[must_use]
-    pub fn group_len(&self, group: GroupId) -> usize {
+    pub fn group_len(&self, group: QueueGroupId) -> usize {
         self.groups[group.index()].len as usize
     }
 
@@ -42,7 +42,7 @@ impl FairQueue {
 
     /// Returns the number of items queued in a group, by class.
     #[must_use]
-    pub fn group_demand(&self, group: GroupId) -> &[(ClassId, u32)] {
+    pub fn group_demand(&self, group: QueueGroupId) -> &[(ClassId, u32)] {
         &self.groups[group.index()].demand
     }
 
@@ -60,26 +60,26 @@ impl FairQueue {
 
     /// Returns the next item of a group: the head of the FIFO whose turn comes first. O(FIFOs of the group).
     #[must_use]
-    pub fn first(&self, group: GroupId) -> Option<Candidate> {
+    pub fn first(&self, group: QueueGroupId) -> Option<Candidate> {
         let queued = self.groups[group.index()].fifos.iter().filter(|fifo| self.fifos[**fifo as usize].len > 0);
         queued.min_by_key(|fifo| self.fifos[**fifo as usize].sequence).map(|fifo| self.candidate(*fifo))
     }
 
     /// Returns the weight of a group.
     #[must_use]
-    pub fn weight(&self, group: GroupId) -> f64 {
+    pub fn weight(&self, group: QueueGroupId) -> f64 {
         self.groups[group.index()].weight
     }
 
     /// Returns whether this queue has a group with this number.
     #[must_use]
-    pub fn has_group(&self, group: GroupId) -> bool {
+    pub fn has_group(&self, group: QueueGroupId) -> bool {
         group.index() < self.groups.len()
     }
 
     /// Iterates over the registered groups.
-    pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
-        (0..self.groups.len() as u32).map(GroupId)
+    pub fn groups(&self) -> impl Iterator<Item = QueueGroupId> + use<> {
+        (0..self.groups.len() as u32).map(QueueGroupId)
     }
 
     /// Returns the virtual time since the last rebase.

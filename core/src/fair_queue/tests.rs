@@ -19,7 +19,7 @@ impl Bench {
     }
 
     fn put(&mut self, group: u32, item: u64) -> bool {
-        self.queue.enqueue(item, GroupId(group), self.class, 1.0)
+        self.queue.enqueue(item, QueueGroupId(group), self.class, 1.0)
     }
 
     fn next(&mut self) -> Option<u64> {
@@ -68,8 +68,9 @@ fn a_skipped_group_keeps_its_turn() {
         bench.put(0, item);
         bench.put(1, 10 + item);
     }
-    let only_second =
-        |candidate: &Candidate| if candidate.group == GroupId(0) { Eligibility::Skip } else { Eligibility::Accept };
+    let only_second = |candidate: &Candidate| {
+        if candidate.group == QueueGroupId(0) { Eligibility::Skip } else { Eligibility::Accept }
+    };
     for expected in [10, 11] {
         let selection = bench.queue.select(only_second).expect("the second group is eligible");
         assert_eq!(selection.candidate.item, expected);
@@ -174,14 +175,14 @@ fn a_parked_group_waits_until_it_is_unparked() {
     bench.put(0, 1);
     bench.put(1, 2);
     let predicate = |candidate: &Candidate| {
-        if candidate.group == GroupId(0) { Eligibility::GroupBlocked } else { Eligibility::Accept }
+        if candidate.group == QueueGroupId(0) { Eligibility::GroupBlocked } else { Eligibility::Accept }
     };
     let selection = bench.queue.select(predicate).expect("the second group is admissible");
     assert_eq!(selection.candidate.item, 2);
     bench.queue.commit(&selection).expect("nothing changed");
     assert_eq!(bench.queue.select(|_| Eligibility::Accept), None);
     assert_eq!(bench.queue.heads(bench.class), 1, "its head still counts");
-    bench.queue.unpark(GroupId(0));
+    bench.queue.unpark(QueueGroupId(0));
     assert_eq!(bench.drain(), vec![1]);
 }
 
@@ -210,7 +211,7 @@ fn discarding_a_head_moves_no_tag_and_the_next_item_takes_its_turn() {
     }
     assert!(bench.queue.discard(1));
     assert!(!bench.queue.discard(1));
-    assert_eq!(bench.queue.group_demand(GroupId(0)), &[(bench.class, 1)]);
+    assert_eq!(bench.queue.group_demand(QueueGroupId(0)), &[(bench.class, 1)]);
     assert_eq!(bench.drain(), vec![2, 11]);
 }
 

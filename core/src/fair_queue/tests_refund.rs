@@ -25,7 +25,7 @@ impl Bench {
         bench
     }
 
-    fn put(&mut self, group: GroupId) {
+    fn put(&mut self, group: QueueGroupId) {
         self.items += 1;
         assert!(self.queue.enqueue(self.items, group, self.class, 1.0));
     }
@@ -156,7 +156,7 @@ fn a_refund_is_kept_while_its_group_is_idle_but_idle_time_earns_nothing() {
 #[test]
 fn a_refund_moves_all_fifos_of_its_group_blocked_or_not() {
     let mut bench = Bench::new(&[1.0, 1.0]);
-    let [one, other] = [GroupId(0), GroupId(1)];
+    let [one, other] = [QueueGroupId(0), QueueGroupId(1)];
     let second = bench.queue.add_fifo(one);
     bench.queue.append(1_000, second, bench.class, 1.0);
     let turns: Vec<ServiceRecord> = (0..2).map(|_| bench.next()).collect();
@@ -186,5 +186,5 @@ fn a_selection_made_before_a_refund_is_stale() {
 fn a_turn_of_no_group_cannot_be_refunded() {
     let mut bench = Bench::new(&[1.0]);
     assert!(!bench.queue.refund(ServiceRecord::NONE, 1.0, 8.0));
-    assert!(!bench.queue.refund(bench.queue.next_service(GroupId(0)), 1.0, 8.0), "it was never served");
+    assert!(!bench.queue.refund(bench.queue.next_service(QueueGroupId(0)), 1.0, 8.0), "it was never served");
 }

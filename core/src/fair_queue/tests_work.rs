@@ -30,7 +30,7 @@ struct Cycle {
     queue: FairQueue,
     class: ClassId,
     set: BlockedSetId,
-    running: VecDeque<(u64, GroupId)>,
+    running: VecDeque<(u64, QueueGroupId)>,
     free: usize,
 }
 

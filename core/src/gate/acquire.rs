@@ -33,14 +33,14 @@ pub struct AcquireOf<G: GateRef> {
     request: Request,
     retry: Option<Retry>,
     token: Option<TaskToken>,
-    /// The place of the waiter, from the first poll that returns pending.
-    place: Option<QueuedWaiter>,
+    /// The waiter, from the first poll that returns pending.
+    queued: Option<QueuedWaiter>,
 }
 
 impl<G: GateRef> AcquireOf<G> {
     #[inline]
     pub(super) fn new(gate: G, request: Request) -> Self {
-        Self { gate: Some(gate), request, retry: None, token: None, place: None }
+        Self { gate: Some(gate), request, retry: None, token: None, queued: None }
     }
 
     /// Makes this the retry of a call that failed in an outage: see [`PermitOf::finish_call`]. `None` changes
@@ -73,26 +73,26 @@ impl<G: GateRef> Future for AcquireOf<G> {
     /// panics.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { gate: held_gate, request, retry, token, place } = &mut *self;
+        let Self { gate: held_gate, request, retry, token, queued } = &mut *self;
         let Some(gate) = held_gate.as_ref() else { panic!("`Acquire` was polled after it was ready") };
         let gate = gate.gate();
-        let mut answer = match *place {
-            None => {
-                gate.start_acquire(request, *retry, token.as_ref(), place, context.waker()).map_ok(PermitOf::into_lease)
-            }
+        let mut answer = match *queued {
+            None => gate
+                .start_acquire(request, *retry, token.as_ref(), queued, context.waker())
+                .map_ok(PermitOf::into_lease),
             Some(QueuedWaiter { slot, deadline }) => match gate.shared.poll_answer(slot, context.waker()) {
                 Poll::Ready(Ok(lease)) if !gate.shared.may_send(lease.resource()) => {
                     // The slot is free already. It must not be used again if a waker panics.
-                    *place = None;
+                    *queued = None;
                     gate.shared.release(lease, &Outcome::LocalCancelled.into());
-                    gate.acquire_again(request, deadline, *retry, token.as_ref(), place, context.waker())
+                    gate.acquire_again(request, deadline, *retry, token.as_ref(), queued, context.waker())
                 }
                 answer => answer.map_ok(Some),
             },
         };
         while let Poll::Ready(Err(Denial { reason: DenialReason::UseFallback, changes_at })) = answer {
-            *place = None;
-            answer = gate.acquire_again(request, changes_at, *retry, token.as_ref(), place, context.waker());
+            *queued = None;
+            answer = gate.acquire_again(request, changes_at, *retry, token.as_ref(), queued, context.waker());
         }
         // No external code runs from here on, so the lease always reaches its permit.
         match (answer, held_gate.take()) {
@@ -109,8 +109,8 @@ impl<G: GateRef> Future for AcquireOf<G> {
 impl<G: GateRef> Drop for AcquireOf<G> {
     #[inline]
     fn drop(&mut self) {
-        if let (Some(gate), Some(place)) = (&self.gate, self.place) {
-            gate.gate().shared.cancel(place.slot);
+        if let (Some(gate), Some(queued)) = (&self.gate, self.queued) {
+            gate.gate().shared.cancel(queued.slot);
         }
     }
 }
@@ -120,11 +120,11 @@ impl<G: GateRef> Unpin for AcquireOf<G> {}
 
 impl<G: GateRef> fmt::Debug for AcquireOf<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = match (&self.gate, self.place) {
+        let state = match (&self.gate, self.queued) {
             (None, _) => "done",
             (_, None) => "new",
             (_, Some(_)) => "waiting",
         };
-        f.debug_struct("Acquire").field("stage", &stage).finish_non_exhaustive()
+        f.debug_struct("Acquire").field("state", &state).finish_non_exhaustive()
     }
 }

@@ -230,8 +230,8 @@ impl<H: Host> Gate<H> {
         }
     }
 
-    /// Lends the request admission for everything but calls: registration, settings, events, and reading. The
-    /// results of a command are delivered once `command` returns.
+    /// Runs `command` on the request admission, for everything but calls: to register, to change settings, to
+    /// take events and to read. The results are delivered once `command` returns.
     ///
     /// `command` runs under the gate's lock: it must be short, and must not call back into the gate. If it
     /// panics, the changes that it made until then are delivered.

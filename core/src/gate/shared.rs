@@ -41,7 +41,7 @@ pub(super) struct GateState<L> {
     timer: TimerSlot,
 }
 
-/// The place of a waiter in the queue.
+/// A waiter in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuedWaiter {
     pub(super) slot: WaiterSlot,
@@ -262,7 +262,7 @@ impl<H: Host> Drop for Shared<H> {
 
 /// Requests for a permit.
 impl<H: Host> Gate<H> {
-    /// Requests a permit. The result is pending if a waiter was queued. Its place is then stored in `place`
+    /// Requests a permit. The result is pending if a waiter was queued. It is then stored in `queued`
     /// before any external code runs, so a panic does not lose it.
     #[inline]
     pub(super) fn start_acquire(
@@ -270,7 +270,7 @@ impl<H: Host> Gate<H> {
         request: &Request,
         retry: Option<Retry>,
         token: Option<&TaskToken>,
-        place: &mut Option<QueuedWaiter>,
+        queued: &mut Option<QueuedWaiter>,
         waker: &Waker,
     ) -> Poll<Result<Permit<'_, H>, Denial>> {
         let needs_clock = |machine: &RequestAdmission| match token {
@@ -284,11 +284,11 @@ impl<H: Host> Gate<H> {
                 AcquireResult::Denied(denial) => Some(Err(denial)),
                 AcquireResult::Waiting(waiter) => {
                     let deadline = state.machine.deadline(now, request);
-                    *place = Some(QueuedWaiter { slot: state.waiters.insert(waiter), deadline });
+                    *queued = Some(QueuedWaiter { slot: state.waiters.insert(waiter), deadline });
                     None
                 }
             });
-        match (answer, *place) {
+        match (answer, *queued) {
             (Some(answer), _) => Poll::Ready(answer),
             (None, Some(QueuedWaiter { slot, .. })) => {
                 self.shared.wait(slot, waker).map_ok(|lease| PermitOf::new(self, Some(lease)))
@@ -305,11 +305,11 @@ impl<H: Host> Gate<H> {
         deadline: Option<Instant>,
         retry: Option<Retry>,
         token: Option<&TaskToken>,
-        place: &mut Option<QueuedWaiter>,
+        queued: &mut Option<QueuedWaiter>,
         waker: &Waker,
     ) -> Poll<Result<Option<RequestLease>, Denial>> {
         request.timeout = deadline.map(|end| end.saturating_duration_since(self.shared.host.now()));
-        self.start_acquire(request, retry, token, place, waker).map_ok(PermitOf::into_lease)
+        self.start_acquire(request, retry, token, queued, waker).map_ok(PermitOf::into_lease)
     }
 
     /// Requests a permit without waiting.

@@ -13,9 +13,9 @@ pub enum CutRule {
     /// Calls that were granted after the last cut: one cut per cascade.
     #[default]
     GrantedAfterLastCut,
-    /// Calls that were granted under a limit no higher than the present one. This rule reproduces the
-    /// recorded traces. It cuts a second time if a slow call of an old cascade ends after the limit has
-    /// recovered.
+    /// Calls that were granted under a limit no higher than the present one. This rule is that of the earlier
+    /// scheduler whose recorded traces the tests replay. It cuts a second time if a slow call of an old
+    /// cascade ends after the limit has recovered.
     AdmittedLimit,
 }
 
@@ -29,7 +29,8 @@ pub enum CooldownRule {
     /// The later end: a new cooldown never shortens the running one.
     #[default]
     Longest,
-    /// The end of the new cooldown. This rule reproduces the recorded traces.
+    /// The end of the new cooldown. This rule is that of the earlier scheduler whose recorded traces the
+    /// tests replay.
     Latest,
 }
 

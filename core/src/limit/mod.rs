@@ -148,8 +148,8 @@ pub trait LimitAlgorithm: Send {
         None
     }
 
-    /// Returns the time between two calls at the rate that the algorithm has learned, or `None` if it knows
-    /// no rate. The leader of a [shared](crate::share) limit divides the rate between the members.
+    /// Returns the time between two calls at the rate that the algorithm has learned, or `None` if it has
+    /// learned none. The leader of a [shared](crate::share) limit divides the rate between the members.
     fn interval(&self) -> Option<Duration> {
         None
     }

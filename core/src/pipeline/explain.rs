@@ -35,8 +35,8 @@ pub enum TaskWait {
         /// The first row in which it is not complete, or `None` for a column of whole row groups.
         row: Option<u32>,
     },
-    /// The column is ordered, and another task has the turn.
-    Turn {
+    /// The column is ordered, and another task of it comes first.
+    ColumnOrder {
         /// The row group of that task.
         row_group: u32,
         /// The row of that task, or `None` for a task of a whole row group.
@@ -47,7 +47,7 @@ pub enum TaskWait {
     /// The task failed and waits for the next salvage round of its row group.
     Round,
     /// The task failed and waits for an instant before it is retried.
-    Pause {
+    Delayed {
         /// The earliest instant of the retry.
         until: Instant,
     },
@@ -83,15 +83,15 @@ impl fmt::Display for TaskWait {
             Self::Upstream { column, row: Some(row) } => {
                 write!(f, "its upstream `{column}` is not complete in row {row}")
             }
-            Self::Turn { row_group, row: None } => write!(f, "it is the turn of row group {row_group}"),
-            Self::Turn { row_group, row: Some(row) } => {
+            Self::ColumnOrder { row_group, row: None } => write!(f, "it is the turn of row group {row_group}"),
+            Self::ColumnOrder { row_group, row: Some(row) } => {
                 write!(f, "it is the turn of row {row} of row group {row_group}")
             }
             Self::ProviderUnavailable => {
                 f.write_str("its provider or model cannot be used, and it is kept for another run")
             }
             Self::Round => f.write_str("it waits for the next salvage round"),
-            Self::Pause { until } => write!(f, "it failed, and is paused until {until}"),
+            Self::Delayed { until } => write!(f, "it failed, and is delayed until {until}"),
             Self::Denied { denial } => denial.fmt(f),
             Self::Behind { task } => write!(f, "task {task:016x} of its group is before it"),
             Self::Queue => f.write_str("other tasks are first"),
@@ -116,12 +116,12 @@ pub enum SlotWait {
     /// A queued task needs the resource and could start, but other tasks are dispatched first.
     Queue,
     /// No worker runs, and the hook or checkpoint of a row group has not ended.
-    HandedOut {
+    HookOrCheckpoint {
         /// The first such row group.
         row_group: u32,
     },
     /// No worker runs, and failed tasks wait for an instant before they are retried.
-    Pause {
+    Delayed {
         /// The earliest instant of a retry.
         until: Instant,
     },
@@ -143,8 +143,10 @@ impl fmt::Display for SlotWait {
             Self::NotRunning => f.write_str("the run has nothing to start"),
             Self::Denied { denial } => write!(f, "the next task may not start: {denial}"),
             Self::Queue => f.write_str("other tasks are first"),
-            Self::HandedOut { row_group } => write!(f, "row group {row_group} is with its hook or its checkpoint"),
-            Self::Pause { until } => write!(f, "failed tasks are paused until {until}"),
+            Self::HookOrCheckpoint { row_group } => {
+                write!(f, "row group {row_group} is with its hook or its checkpoint")
+            }
+            Self::Delayed { until } => write!(f, "failed tasks are delayed until {until}"),
             Self::RowGroups { reason } => write!(f, "no further row group is admitted: {reason:?}"),
             Self::Upstreams { running } => write!(f, "the next tasks wait for {running} that run"),
         }

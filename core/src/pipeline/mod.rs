@@ -29,7 +29,8 @@
 //! - An *unmade* row was neither saved nor dropped, because the run stopped. A resumed run computes it.
 //! - A *batch* is up to [`Column::batched`] ready cells of one row group and column that start together. A
 //!   cell that is ready is *gathered* until its batch is due; then one of them, the *lead*, is queued for
-//!   all. The pre-batch and post-batch hooks concern row groups, not these batches.
+//!   all. The pre-batch hook runs when the seed columns of a row group are done, and the post-batch hook when
+//!   all its tasks are.
 //! - A *parked* task is left for a resumed run, because its provider is unavailable.
 //!
 //! | item | what it is for |
@@ -65,8 +66,8 @@ pub use config::{PipelineConfig, PipelineError, PolicyChoice};
 pub use explain::{SlotWait, TaskWait};
 pub use machine::Pipeline;
 pub use outcome::{
-    Batch, DiscardReason, DropReason, DroppedRow, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
-    PipelineEffect, ProviderDegraded, RetryKind, RetryableCount, SaveError, Task, TaskBatch, TaskOutcome, WorkerId,
+    DiscardReason, DropReason, DroppedRow, FailureKind, FatalError, FinishedRowGroup, Hook, HookError, PipelineEffect,
+    ProviderDegraded, RetryKind, RetryableCount, SaveError, SeededRowGroup, Task, TaskBatch, TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};

@@ -96,14 +96,14 @@ pub struct TaskBatch {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum RetryKind {
-    /// The provider rejected the call because of a rate limit. The task is never dropped for this reason: see
+    /// The provider refused the call because of a rate limit. The task is never dropped for this reason: see
     /// [`RetryKind::is_preserved`].
     RateLimited,
     /// The call took too long.
     Timeout,
     /// The provider failed (5xx).
     ServerError,
-    /// The connection was refused or broke.
+    /// The connection was refused or closed.
     Connection,
     /// The response is truncated or empty, or does not follow the protocol.
     UnreadableAnswer,
@@ -178,13 +178,13 @@ pub enum FailureKind {
     Authentication,
     /// The model or the address does not exist (404).
     NotFound,
-    /// The response is complete, but its content is not what the request asked for.
+    /// The response is complete, but its content is not what the request specifies.
     MalformedAnswer,
     /// The response was cut off at the maximum number of tokens.
     TruncatedAnswer,
     /// A content filter of the provider withheld the response, or rejected the prompt.
     ContentFiltered,
-    /// The model refuses to answer the prompt, and the response has a field for that.
+    /// The model declines to answer the prompt, and the response has a field for that.
     Refused,
     /// The prompt could not be created from the row.
     Template,
@@ -210,7 +210,7 @@ impl fmt::Display for FailureKind {
 
 /// How one worker ended. A panic or another bug is not an outcome: it is reported as a [`FatalError`].
 ///
-/// This enum is exhaustive, because a host counts and reports each outcome under its own name.
+/// Exhaustive on purpose: a host counts and reports each outcome under its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -401,11 +401,11 @@ pub struct FinishedRowGroup {
 }
 
 /// The argument of a pre-batch hook: a row group whose seed columns are done. All rows that the run computes
-/// in this group are live. It is not a [`TaskBatch`].
+/// in this group are live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
-pub struct Batch {
+pub struct SeededRowGroup {
     /// The row group, counted from 0 over the whole run.
     pub row_group: u32,
     /// The first row of the group, counted from 0 over the whole run.
@@ -508,7 +508,7 @@ impl fmt::Display for ProviderDegraded {
 
 /// An action that the driver must carry out.
 ///
-/// This enum is exhaustive, because a driver must carry out every effect. An unknown effect would be lost.
+/// Exhaustive on purpose: a driver must carry out every effect. An unknown effect would be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PipelineEffect {
     /// Start a worker.
@@ -524,7 +524,7 @@ pub enum PipelineEffect {
     /// [`Pipeline::pre_batch_finished`](crate::pipeline::Pipeline::pre_batch_finished). Emitted once for a
     /// row group, before any task that is not a seed. Not emitted if all rows of the group were dropped
     /// before.
-    PreBatch(Batch),
+    PreBatch(SeededRowGroup),
     /// Call the post-batch hook of a row group, before the row group is saved.
     ///
     /// The driver reports the result with

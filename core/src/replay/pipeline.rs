@@ -113,7 +113,7 @@ impl Recorded<Pipeline> {
         self.machine.set_request_pressure(now, resource, pressure);
     }
 
-    /// Does the same as [`Pipeline::update_pressure`], and records the calls whose pressure changed.
+    /// Calls [`Pipeline::update_pressure`], and records the calls whose pressure changed.
     pub fn update_pressure(&mut self, now: Instant, admission: &RequestAdmission) {
         for call in 0..self.machine.calls_to_sample() {
             let pressure = admission.pressure(now, self.machine.calls()[call].1);
@@ -128,7 +128,7 @@ impl Recorded<Pipeline> {
         }
     }
 
-    /// Does the same as [`Pipeline::settle_with`], and records the resulting commands.
+    /// Settles as [`Pipeline::settle_with`] does, and records the resulting commands.
     pub fn settle_with(&mut self, now: Instant, admission: &mut Recorded<RequestAdmission>) {
         if self.machine.take_stop() {
             admission.deny_stopping(now, self);

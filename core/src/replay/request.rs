@@ -133,8 +133,8 @@ impl Recorded<RequestAdmission> {
         self.record_accepted(command, answer)
     }
 
-    /// Does the same as [`RequestAdmission::group_of_tenant`]. A group that it adds is recorded as
-    /// [`RequestCommand::Group`].
+    /// Returns the group of a tenant, as [`RequestAdmission::group_of_tenant`] does. A group that it adds is
+    /// recorded as [`RequestCommand::Group`].
     pub fn group_of_tenant(&mut self, name: &str) -> Result<GroupId, ConfigError> {
         match self.machine.tenant_group(name) {
             Ok(group) => Ok(group),

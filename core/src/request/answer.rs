@@ -143,7 +143,7 @@ impl WaiterId {
 
 /// The result of [`RequestAdmission::acquire`](super::RequestAdmission::acquire).
 ///
-/// The enum is exhaustive: a caller must handle every result.
+/// Exhaustive on purpose: a caller must handle every result.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AcquireResult {
@@ -158,7 +158,7 @@ pub enum AcquireResult {
 /// What the caller must do after a call has ended: the result of
 /// [`RequestAdmission::finish`](super::RequestAdmission::finish).
 ///
-/// The enum is exhaustive: a caller must handle every result.
+/// Exhaustive on purpose: a caller must handle every result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AfterCall {

@@ -25,10 +25,10 @@ pub struct RequestConfig {
     /// Whether calls are paced to the rates that a provider states in its response headers, in dimensions for
     /// which the resource has no budget. The default is `true`. It is always off in compatibility mode.
     pub rate_limit_headers: bool,
-    /// Whether admission behaves as in the recorded traces: a raised cap never raises a current limit, and a
-    /// request with a timeout of zero is always denied. By default it is `false`: a raised cap raises a
-    /// limit that was at its old maximum and was never cut, and a request with a timeout of zero is granted
-    /// if there is capacity.
+    /// Whether admission behaves like the earlier scheduler whose recorded traces the tests replay. Only
+    /// those tests use it: a raised cap never raises a current limit, and a request with a timeout of zero is
+    /// always denied. By default it is `false`: a raised cap raises a limit that was at its old maximum and
+    /// was never cut, and a request with a timeout of zero is granted if there is capacity.
     pub compatibility: bool,
 }
 
@@ -85,7 +85,7 @@ pub struct HealthConfig {
     #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis::Millis"))]
     pub fallback_after: Duration,
     /// How long all calls to an unavailable provider are denied before one call is sent as a probe. A pause
-    /// that the provider asked for replaces it. `None` means until
+    /// that the provider requests replaces it. `None` means until
     /// [`reopen`](super::RequestAdmission::reopen). Above zero; the default is 1 min.
     #[cfg_attr(feature = "serde", serde(rename = "recheck_ms", with = "crate::millis::OptionalMillis"))]
     pub recheck: Option<Duration>,

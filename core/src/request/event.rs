@@ -26,7 +26,8 @@ pub struct RequestEvent {
     /// When the event happened.
     pub at: Instant,
     /// The scope of the event: a resource, a provider and model, or all of request admission.
-    pub place: EventScope,
+    #[cfg_attr(feature = "serde", serde(rename = "place"))]
+    pub scope: EventScope,
     /// The task whose call the event concerns, as in the events of its run. It is `None`, and absent from
     /// JSON, for a call that was made without the [token](crate::pipeline::Task::token) of a task, and for
     /// events that concern no single call.
@@ -39,7 +40,7 @@ pub struct RequestEvent {
 
 /// The scope of an event.
 ///
-/// The enum is exhaustive: a host must handle the scope of every event.
+/// Exhaustive on purpose: a host must handle the scope of every event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -164,9 +165,9 @@ pub enum RequestEventPayload {
         /// was last reset.
         consecutive: u32,
     },
-    /// A cooldown that the provider asked for was shortened to the longest that the settings allow.
+    /// A cooldown that the provider requested was shortened to the longest that the settings allow.
     CooldownCapped {
-        /// The pause that the provider asked for.
+        /// The pause that the provider requested.
         requested: Duration,
         /// The pause that applies.
         applied: Duration,
@@ -299,17 +300,17 @@ pub(super) type EventLog = crate::event::EventLog<RequestEventKind, RequestEvent
 impl EventLog {
     /// Records an event that concerns no single call.
     #[inline]
-    pub(super) fn push(&mut self, at: Instant, place: EventScope, payload: RequestEventPayload) {
+    pub(super) fn push(&mut self, at: Instant, scope: EventScope, payload: RequestEventPayload) {
         if self.is_on() {
-            self.push_enabled(at, place, payload);
+            self.push_enabled(at, scope, payload);
         }
     }
 
     /// The slow path of [`Self::push`]. A separate function keeps the correlation argument out of the hot
     /// paths.
     #[cold]
-    fn push_enabled(&mut self, at: Instant, place: EventScope, payload: RequestEventPayload) {
-        self.push_correlated(at, place, None, payload);
+    fn push_enabled(&mut self, at: Instant, scope: EventScope, payload: RequestEventPayload) {
+        self.push_correlated(at, scope, None, payload);
     }
 
     /// Records an event that may concern a call of a task.
@@ -317,10 +318,10 @@ impl EventLog {
     pub(super) fn push_correlated(
         &mut self,
         at: Instant,
-        place: EventScope,
+        scope: EventScope,
         correlation: Option<Correlation>,
         payload: RequestEventPayload,
     ) {
-        self.record(payload.kind(), |sequence| RequestEvent { sequence, at, place, correlation, payload });
+        self.record(payload.kind(), |sequence| RequestEvent { sequence, at, scope, correlation, payload });
     }
 }

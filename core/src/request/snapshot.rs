@@ -20,7 +20,7 @@ use crate::time::{Duration, Instant};
 /// also a rejection, means that the provider is back, and limits climb from 1 to their previous values. The
 /// pause doubles with each failed probe.
 ///
-/// The enum is exhaustive: a host that displays the state must handle every state.
+/// Exhaustive on purpose: a host that displays the state must handle every state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "state", rename_all = "snake_case"))]
@@ -74,7 +74,7 @@ pub enum UnavailableCause {
     /// The provider has no such model.
     ModelNotFound,
     /// It responded only with rate limits for
-    /// [`rate_limit_patience`](super::HealthConfig::rate_limit_patience), or asked for a pause of at least
+    /// [`rate_limit_patience`](super::HealthConfig::rate_limit_patience), or requested a pause of at least
     /// that length.
     RateLimited,
 }

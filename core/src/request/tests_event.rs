@@ -49,7 +49,7 @@ fn a_wait_emits_events_from_its_start_to_its_grant() {
     );
     let span = Duration::from_millis(20);
     assert_eq!(events[2].payload, RequestEventPayload::WaitCompleted { waiter: Some(waiter), waited: span });
-    assert_eq!((events[2].at, events[2].place), (bench.now, EventScope::Resource(CHAT)));
+    assert_eq!((events[2].at, events[2].scope), (bench.now, EventScope::Resource(CHAT)));
     assert!(events.windows(2).all(|pair| pair[0].sequence + 1 == pair[1].sequence));
 }
 
@@ -140,7 +140,7 @@ fn ramp_steps_are_emitted_at_the_instants_at_which_they_serve_waiters() {
 fn registrations_cap_changes_and_corrections_are_emitted() {
     let mut bench = with_events(8, AimdConfig::default());
     let model = bench.machine.register(bench.now, "provider", "model", "second", 5).expect("a valid cap");
-    let payloads: Vec<_> = drain(&mut bench).iter().map(|event| (event.place, event.payload)).collect();
+    let payloads: Vec<_> = drain(&mut bench).iter().map(|event| (event.scope, event.payload)).collect();
     let whole = EventScope::Model(model);
     assert_eq!(payloads[0], (whole, RequestEventPayload::ResourceRegistered { cap: 5 }));
     assert_eq!(payloads[1], (whole, RequestEventPayload::EffectiveCapChanged { from: Some(8), to: 5 }));

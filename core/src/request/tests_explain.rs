@@ -165,7 +165,7 @@ fn try_acquire_is_denied_as_paced_below_the_limit_and_as_no_capacity_at_the_limi
     let denial = try_one(&mut bench).expect_err("it is a millisecond too early");
     assert_eq!(denial, Denial { reason: DenialReason::Paced, changes_at: Some(opens_at) });
     assert_eq!(denial.to_string(), "calls are spaced in time (next change at 1.000s)");
-    let event = bench.machine.poll_event().expect("a denial was asked for");
+    let event = bench.machine.poll_event().expect("events of denials are enabled");
     let payload = RequestEventPayload::AcquireDenied { reason: DenialReason::Paced, changes_at: Some(opens_at) };
     assert_eq!((event.at, event.payload), (bench.now, payload));
     assert_eq!(pressure(&bench), Some(RequestPressure::Paced));

@@ -179,7 +179,7 @@ fn enabling_health_calls_while_one_is_due_emits_it_at_once() {
     let probed = RequestEventPayload::ProviderProbed { lease: health_calls[0].id() };
     let events = core::iter::from_fn(|| bench.machine.poll_event());
     let place = EventScope::Model(bench.model);
-    assert_eq!(events.filter(|event| event.payload == probed && event.place == place).count(), 1);
+    assert_eq!(events.filter(|event| event.payload == probed && event.scope == place).count(), 1);
 }
 
 #[test]

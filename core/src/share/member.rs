@@ -19,7 +19,7 @@ const GROUPS: usize = 32;
 /// The most ended calls that a report repeats. Older ones still count as ended, but their outcome is lost.
 const ENDS: usize = 1_024;
 
-/// A call keeps to the schedule of the pace if it is late by at most one part of the interval in this many.
+/// A call that is late by at most 1/`LATE` of the interval does not shift the schedule of the pace.
 const LATE: u64 = 4;
 
 /// What the host of a member does next.

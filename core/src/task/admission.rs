@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::event::GroupKind;
-use crate::fair_queue::GroupId;
+use crate::fair_queue::QueueGroupId;
 use crate::lease::LeaseId;
 
 /// A group of tasks that take turns with the tasks of other groups. Groups with equal kind and identity are
@@ -48,7 +48,7 @@ pub(super) type GroupKey = (GroupKind, Vec<String>);
 
 /// The id of a group of one [`Dispatcher`](super::Dispatcher), by order of registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TaskGroupId(pub(crate) GroupId);
+pub struct TaskGroupId(pub(crate) QueueGroupId);
 
 /// Why a ready task may not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -31,7 +31,7 @@ pub(super) struct Denials {
 }
 
 impl Denials {
-    /// Turns the recording on or off, and forgets what was recorded.
+    /// Turns the recording on or off, and discards what was recorded.
     pub(super) fn watch(&mut self, is_on: bool) {
         *self = Self { is_on, ..Self::default() };
     }

@@ -20,7 +20,7 @@ use super::policy::{PolicyGrant, PolicyView, TaskPolicy};
 use super::resources::{DemandError, DemandId, Resources, TaskConfig, TaskResourceId};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::{
-    BlockedSetId, Candidate, ClassId, Eligibility, FairQueue, GroupId, MAX_WEIGHT, MIN_WEIGHT, Selection,
+    BlockedSetId, Candidate, ClassId, Eligibility, FairQueue, MAX_WEIGHT, MIN_WEIGHT, QueueGroupId, Selection,
 };
 use crate::lease::{Ledger, ReleaseDiagnostics, ReleaseResult};
 use crate::map::IndexSet;
@@ -131,9 +131,9 @@ impl<P: TaskPolicy> Dispatcher<P> {
         require(spec.admitted_limit != Some(0), "admitted_limit", 0, "at least 1")?;
         let in_range = (MIN_WEIGHT..=MAX_WEIGHT).contains(&spec.weight);
         require(in_range, "weight", spec.weight, "a number from 2^-20 to 2^20")?;
-        let next = GroupId(self.known.len() as u32);
+        let next = QueueGroupId(self.known.len() as u32);
         let key = (spec.kind, spec.identity.clone());
-        let id = self.known.get_index_of(&key).map_or(next, |known| GroupId(known as u32));
+        let id = self.known.get_index_of(&key).map_or(next, |known| QueueGroupId(known as u32));
         let resources = &self.accounts.resources;
         self.policy.group_registered(TaskGroupId(id), spec, &|name| resources.find(name))?;
         if id == next {
@@ -197,7 +197,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Fails with the error of the first group that the policy rejects. Nothing is changed then.
     pub fn set_policy(&mut self, mut policy: P) -> Result<(), ConfigError> {
         let resources = &self.accounts.resources;
-        for (key, group) in self.known.iter().zip((0..).map(GroupId)) {
+        for (key, group) in self.known.iter().zip((0..).map(QueueGroupId)) {
             policy.group_registered(TaskGroupId(group), &self.spec(key, group), &|name| resources.find(name))?;
         }
         self.policy = policy;
@@ -221,7 +221,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// Returns a group as it is registered.
-    fn spec(&self, (kind, identity): &GroupKey, group: GroupId) -> TaskGroup {
+    fn spec(&self, (kind, identity): &GroupKey, group: QueueGroupId) -> TaskGroup {
         let account = self.accounts.group(group.0);
         let (weight, admitted_limit) = (account.weight, account.admitted_limit);
         TaskGroup { kind: *kind, identity: identity.clone(), weight, admitted_limit }
@@ -254,10 +254,10 @@ impl<P: TaskPolicy> Dispatcher<P> {
         true
     }
 
-    /// Removes the queued tasks for which `unwanted` returns true, and returns their number. O(queued +
+    /// Removes the queued tasks for which `is_removed` returns true, and returns their number. O(queued +
     /// groups).
-    pub fn discard_where(&mut self, unwanted: impl FnMut(u64) -> bool) -> usize {
-        let found = self.queue.discard_where(unwanted);
+    pub fn discard_where(&mut self, is_removed: impl FnMut(u64) -> bool) -> usize {
+        let found = self.queue.discard_where(is_removed);
         if found > 0 {
             for group in self.queue.groups() {
                 // A new first task must be evaluated. Evaluating the other groups again changes nothing.
@@ -279,7 +279,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
             return None;
         }
         let Self { queue, accounts, parking, .. } = self;
-        parking.wake(accounts, |group| queue.unpark(GroupId(group)));
+        parking.wake(accounts, |group| queue.unpark(QueueGroupId(group)));
         let advised = if self.adviser.is_needed() { self.select_advised() } else { None };
         match advised.or_else(|| self.select(|_, _| true)) {
             Some((selection, allowed)) => self.start(&selection, &allowed),
@@ -417,7 +417,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// Updates the accounts after a group's first task has changed.
-    fn update_head(&mut self, group: GroupId) {
+    fn update_head(&mut self, group: QueueGroupId) {
         // The queue offers a new first task by itself, so the group need not be unparked.
         self.parking.remove(group.0);
         let head = self.queue.first(group).map(|head| head.class.0);
@@ -425,7 +425,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     }
 
     /// Lets the queue offer the group's first task again, so that the policy evaluates it.
-    fn offer_again(&mut self, group: GroupId) {
+    fn offer_again(&mut self, group: QueueGroupId) {
         self.parking.remove(group.0);
         self.queue.unpark(group);
     }

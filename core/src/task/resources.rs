@@ -21,9 +21,9 @@ pub struct TaskConfig {
     pub submission_limit: u32,
     /// Further resources by name. Each limit is at least 1. Default: none.
     pub resources: Vec<(String, u32)>,
-    /// Whether to behave as the system whose recorded traces are replayed in the tests: no task is ever
-    /// started although the policy denies it, even if nothing runs. Default: `false`. See
-    /// [`Dispatcher::liveness_overrides`](super::Dispatcher::liveness_overrides).
+    /// Whether to behave like the earlier scheduler whose recorded traces the tests replay. Only those tests
+    /// use it: no task is ever started although the policy denies it, even if nothing runs. Default: `false`.
+    /// See [`Dispatcher::liveness_overrides`](super::Dispatcher::liveness_overrides).
     pub compatibility: bool,
 }
 

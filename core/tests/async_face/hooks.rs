@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
 use tidegate_core::pipeline::{
-    Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder, StopReason, Strategy,
-    Task, TaskOutcome,
+    Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PlanBuilder, SeededRowGroup, StopReason,
+    Strategy, Task, TaskOutcome,
 };
 use tidegate_core::runtime::Host;
 
@@ -58,7 +58,7 @@ impl<H: Host + 'static> Workload for Hooked<H> {
         ready(Ok(()))
     }
 
-    fn poll_pre_batch(&self, _batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+    fn poll_pre_batch(&self, _batch: SeededRowGroup, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
         std::task::ready!(self.poll_pause(context));
         self.log.borrow_mut().push("pre");
         Poll::Ready(self.result(Hook::PreBatch).map(|()| vec![1]))

@@ -11,8 +11,8 @@ use tidegate_core::driver::{self, FatalError, SaveError, Workload};
 use tidegate_core::error::ConfigError;
 use tidegate_core::lease::ReleaseResult;
 use tidegate_core::pipeline::{
-    Batch, Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PipelineEffect, PlanBuilder,
-    ProviderDegraded, RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
+    Column, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PipelineEffect, PlanBuilder, ProviderDegraded,
+    RetryKind, RunReport, SeededRowGroup, StopReason, Strategy, Task, TaskOutcome,
 };
 use tidegate_core::request::Request;
 use tidegate_core::runtime::{Host, Spawn, Timer};
@@ -331,7 +331,7 @@ impl Workload for Panicking {
         ImmediateWork.checkpoint(group)
     }
 
-    fn poll_pre_batch(&self, _batch: Batch, _: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+    fn poll_pre_batch(&self, _batch: SeededRowGroup, _: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
         self.call(Some(Hook::PreBatch));
         Poll::Ready(Ok(Vec::new()))
     }

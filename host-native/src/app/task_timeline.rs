@@ -255,7 +255,7 @@ impl RowTimeline {
 
     /// Describes an event of a call. Returns `None` for an event that adds nothing to the others.
     fn describe_request_event(&self, event: &RequestEvent) -> Option<String> {
-        let provider = self.provider_name(event.place);
+        let provider = self.provider_name(event.scope);
         Some(match event.payload {
             RequestEventPayload::WaitStarted { waiter: Some(_) } => format!("waits for {provider}"),
             RequestEventPayload::WaitCompleted { waiter: Some(_), waited } => format!("waited {waited}"),

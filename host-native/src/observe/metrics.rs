@@ -115,7 +115,7 @@ impl Sink for MetricsSink {
     }
 
     fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
-        let labels = self.labels(event.place);
+        let labels = self.labels(event.scope);
         let with = |name: &'static str, value: Arc<str>| {
             let mut labels = labels.clone();
             labels.push(Label::new(name, value));

@@ -114,7 +114,7 @@ impl Sink for TracingSink {
     fn on_request(&mut self, event: &RequestEvent) -> Result<(), SinkError> {
         let kind = &*self.requests[event.payload.kind().index() as usize];
         let (at_ns, payload) = (event.at.as_nanos(), &event.payload);
-        let resource = match event.place {
+        let resource = match event.scope {
             EventScope::Resource(resource) => self.resources.get(&resource).map_or("", String::as_str),
             _ => "",
         };

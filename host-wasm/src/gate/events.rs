@@ -24,7 +24,7 @@ pub(super) fn interest(bits: u32) -> RequestInterest {
 }
 
 pub(super) fn of(event: &RequestEvent) -> Vec<f64> {
-    let place = match event.place {
+    let place = match event.scope {
         EventScope::Controller => -1.0,
         EventScope::Model(model) => -2.0 - model.index() as f64,
         EventScope::Resource(resource) => resource.index() as f64,

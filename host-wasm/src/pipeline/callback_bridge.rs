@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::driver::{FatalError, SaveError, Workload};
 use tidegate_core::pipeline as core;
-use tidegate_core::pipeline::{Batch, HookError, ProviderDegraded, Task, TaskOutcome};
+use tidegate_core::pipeline::{HookError, ProviderDegraded, SeededRowGroup, Task, TaskOutcome};
 use tidegate_core::yielding::TaskToken;
 use wasm_bindgen::prelude::*;
 
@@ -266,8 +266,8 @@ impl Workload for JsWorkload {
         Save { bridge: Rc::clone(&self.0), group }
     }
 
-    fn poll_pre_batch(&self, batch: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
-        let Batch { row_group, first_row, rows, .. } = batch;
+    fn poll_pre_batch(&self, batch: SeededRowGroup, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+        let SeededRowGroup { row_group, first_row, rows, .. } = batch;
         let (live, dropped, unmade) = (Vec::new(), Vec::new(), Vec::new());
         let group = core::FinishedRowGroup { row_group, first_row, rows, live, dropped, unmade };
         self.0.poll_step(0, &group, context).map_err(HookError)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
-use tidegate_core::fair_queue::{ClassId, Eligibility, FairQueue, GroupId, Selection};
+use tidegate_core::fair_queue::{ClassId, Eligibility, FairQueue, QueueGroupId, Selection};
 
 use super::{Step, Subject, text};
 
@@ -12,7 +12,7 @@ type Amounts = BTreeMap<String, u64>;
 
 pub(super) struct Turns {
     queue: FairQueue,
-    groups: BTreeMap<String, (GroupId, ClassId)>,
+    groups: BTreeMap<String, (QueueGroupId, ClassId)>,
     /// By group number: name and what each of its tasks asks for.
     specs: Vec<(String, Amounts)>,
     ids: BTreeMap<String, u64>,

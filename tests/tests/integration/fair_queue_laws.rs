@@ -2,7 +2,7 @@
 
 use crate::cases;
 use proptest::prelude::*;
-use tidegate_core::fair_queue::{BlockedSetId, Candidate, ClassId, Eligibility, FairQueue, GroupId};
+use tidegate_core::fair_queue::{BlockedSetId, Candidate, ClassId, Eligibility, FairQueue, QueueGroupId};
 
 const GROUPS: usize = 6;
 const CLASSES: usize = 4;
@@ -78,7 +78,7 @@ proptest! {
         commands in prop::collection::vec(command(), 1..120),
     ) {
         let mut queue = FairQueue::new();
-        let groups: Vec<GroupId> = (0..GROUPS).map(|_| queue.add_unit_group()).collect();
+        let groups: Vec<QueueGroupId> = (0..GROUPS).map(|_| queue.add_unit_group()).collect();
         let classes: Vec<ClassId> = (0..CLASSES).map(|_| queue.add_class()).collect();
         let blocked_sets: Vec<BlockedSetId> = (0..SETS).map(|_| queue.add_blocked_set()).collect();
         let mut refusals = Refusals::default();

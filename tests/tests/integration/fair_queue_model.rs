@@ -3,7 +3,7 @@
 
 use crate::cases;
 use proptest::prelude::*;
-use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId, ServiceRecord};
+use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, QueueGroupId, ServiceRecord};
 
 const WEIGHTS: [f64; 4] = [0.25, 1.0, 3.0, 1024.0];
 const CLASSES: usize = 3;
@@ -151,7 +151,7 @@ impl Model {
 
 struct Real {
     queue: FairQueue,
-    groups: Vec<GroupId>,
+    groups: Vec<QueueGroupId>,
     classes: Vec<ClassId>,
     blocked_sets: Vec<BlockedSetId>,
 }

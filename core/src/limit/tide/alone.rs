@@ -11,7 +11,7 @@ use crate::time::Instant;
 /// Spacings in a row that have to agree with the one before. If half of the calls are refused at random, two
 /// agree in about one case of three.
 const AGREE: u32 = 4;
-/// Two spacings agree if they differ by at most one part in this many.
+/// Two spacings agree if they differ by at most 1/`EQUALLY`.
 const EQUALLY: u64 = 4;
 
 /// The last accepted calls. See the [module documentation](self).

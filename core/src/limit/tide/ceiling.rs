@@ -16,8 +16,8 @@ use super::TideConfig;
 const TRIPS: u32 = 32;
 /// The fewest successes before a probe at a limit below `best`. One call in five is then a probe.
 const LEAST_PATIENCE: f64 = 4.0;
-/// A failed probe lowers `best` by one part in this many of its distance to `floor`.
-const FORGETTING: f64 = 16.0;
+/// A failed probe lowers `best` by 1/`DECAY` of its distance to `floor`.
+const DECAY: f64 = 16.0;
 /// The part of the limit that a climb adds at most, after the first refusal.
 const STEP: u32 = 8;
 /// Growth of a climb that counts as a change of the provider and not as one more step.
@@ -175,7 +175,7 @@ impl Ceiling {
         }
         self.failures = match self.phase {
             SearchPhase::Probe { floor } => {
-                self.best -= (self.best - f64::from(floor)).max(0.0) / FORGETTING;
+                self.best -= (self.best - f64::from(floor)).max(0.0) / DECAY;
                 self.failures + 1
             }
             // After a great change, probe soon. After a small one, somewhat sooner than before.

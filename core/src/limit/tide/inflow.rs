@@ -58,7 +58,7 @@ impl Inflow {
     }
 }
 
-/// Returns whether two values differ by at most one part of the second in `parts`.
+/// Returns whether `figure` differs from `other` by at most `other / parts`.
 pub(super) fn is_near(figure: u64, other: u64, parts: u64) -> bool {
     figure.abs_diff(other) <= other / parts
 }

@@ -48,7 +48,7 @@
 //! | --- | --- | --- |
 //! | too many concurrent calls | the same number is refused again | the limit is cut |
 //! | too many calls a minute | the same number is accepted a little later | calls are paced |
-//! | a share of all calls | calls alone in flight are refused | the limit grows on |
+//! | a share of all calls | calls alone in flight are refused | the limit continues to grow |
 //! | the provider is closed | four in a row, with nothing accepted | a wait, then a climb |
 //!
 //! Where calls alone in flight are refused, equal times between the accepted ones show a limit of calls a
@@ -70,12 +70,12 @@
 //! # Pace
 //!
 //! The interval between calls is the time between two refusals, or between the ends of their Retry-After,
-//! divided by the calls accepted between them. Each refusal corrects it, and successes quicken it. A pace
-//! that is not a rate is given up: if calls sent at eight times the pace are hardly refused more often, or if
-//! the pace is three times slower than what was accepted before.
+//! divided by the calls accepted between them. Each refusal corrects it, and successes *quicken* it: the
+//! interval becomes shorter. A pace that is not a rate is given up: if calls sent at eight times the pace are
+//! hardly refused more often, or if the pace is three times slower than what was accepted before.
 //!
-//! Probes and quickened paces are paid from a budget of two refusals a second. A surplus of refusals stops
-//! all calls until every refusal in flight has arrived.
+//! Probes and quickened paces may cost two refusals a second on average. If there are more, all calls stop
+//! until every refusal in flight has arrived.
 //!
 //! # Queueing
 //!
@@ -84,8 +84,9 @@
 //!
 //! # Memory
 //!
-//! The most calls that were accepted at once are remembered. Below that, a probe is as frequent in time as
-//! there, because it may gain much. Each failed probe takes a sixteenth of the difference away. The pace, the
+//! The most calls that were accepted at once are remembered. Below that number, probes come as often per
+//! second as at it, because one may gain much. Each failed probe lowers the remembered number by a sixteenth
+//! of its distance to the limit. The pace, the
 //! share, what a Retry-After stops and the baseline of latency are remembered likewise, each until refusals
 //! or latencies contradict it.
 //!

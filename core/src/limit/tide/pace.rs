@@ -57,9 +57,9 @@
 //!
 //! # End
 //!
-//! - A pace that delays no call is forgotten.
+//! - A pace that delays no call is discarded.
 //! - Two refusals in a row with more calls in flight than were accepted before belong to the concurrency
-//!   limit: the pace is forgotten.
+//!   limit: the pace is discarded.
 //! - A pace that is not a rate is given up (`pace_check`, `reached`). The next 32 refusals are then no
 //!   samples, then 64, and so on.
 //!
@@ -71,9 +71,9 @@ use super::pace_check::{FASTER, PaceCheck};
 use super::reached::Reached;
 use crate::time::{Duration, Instant};
 
-/// Grants in a row without delay, after which the pace is forgotten.
+/// Grants in a row without delay, after which the pace is discarded.
 const UNDELAYED: u32 = 64;
-/// A grant is delayed by the pace if it is late by at most one part of the interval in this many.
+/// A grant is delayed by the pace if it is late by at most 1/`LATE` of the interval.
 const LATE: u64 = 4;
 /// A call that starts more than this many intervals before it is due does not delay the next one.
 const AHEAD: u64 = 8;
@@ -92,18 +92,18 @@ const FEWEST: u64 = 8;
 const SURE: u64 = 32;
 /// The fewest calls in a sample that is accepted at once.
 const MEAN: u64 = 2;
-/// Two samples are equal if they differ by at most one part in this many.
+/// Two samples are equal if they differ by at most 1/`EXACTLY`.
 const EXACTLY: u64 = 64;
 /// Equal samples in a row, beside the first, after which every call costs the same.
 const STEADY: u32 = 2;
-/// Two Retry-Afters are equal if they differ by at most one part in this many.
+/// Two Retry-Afters are equal if they differ by at most 1/`EQUALLY`.
 const EQUALLY: u64 = 32;
-/// The first and the greatest quickening, as one part of the interval in this many.
+/// The first and the greatest quickening, which shortens the interval by 1/16 and by 1/4.
 const QUICKENINGS: (u64, u64) = (16, 4);
 /// The least first quickening of a pace that is accurate. One of a sixteenth would never be accepted where
 /// the pace is already nearer than that to the rate.
 const LEAST_QUICKENING: u64 = 64;
-/// Refusals in a row that the pace did not cause, after which it is forgotten.
+/// Refusals in a row that the pace did not cause, after which it is discarded.
 const UNRELATED: u32 = 2;
 /// The part of the time since the first of a row of refusals that the next call waits: each wait is half as
 /// long again as the one before.
@@ -143,8 +143,8 @@ pub(super) struct Pace {
     undelayed: u32,
     successes: u32,
     failures: u32,
-    /// The next and the last quickening, the first after a refusal, and the greatest, each as one part of the
-    /// interval in this many.
+    /// The next and the last quickening, the first after a refusal, and the greatest: each shortens the
+    /// interval by one divided by this.
     quickening: u64,
     last_quickening: u64,
     first_quickening: u64,
@@ -495,7 +495,7 @@ impl Pace {
         if self.is_testing() { self.most_accepted().max(1) } else { u32::MAX }
     }
 
-    /// Forgets the pace and its test. A test that outlived its pace would count all later refusals as its
+    /// Discards the pace and its test. A test that outlived its pace would count all later refusals as its
     /// own.
     fn forget(&mut self) {
         self.interval = None;

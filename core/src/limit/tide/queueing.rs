@@ -4,8 +4,9 @@
 //! baseline   the mean latency of calls that did not queue
 //! mean       the mean latency of the current batch
 //!
-//! mean > tolerance x baseline   the limit is limit x baseline / mean for one batch, which is added to
-//!                               `baseline`, then limit x midway x baseline / mean
+//! mean > tolerance x baseline   1. for one batch, the limit is limit x baseline / mean; this batch updates
+//!                                  `baseline`
+//!                               2. then the limit is limit x midway x baseline / mean
 //!                               (Little's law: limit x baseline / mean calls are in service)
 //! mean < midway x baseline      the limit may grow: by 1/16, then 1/8, 1/4, 1/2 while this continues
 //! ```
@@ -46,13 +47,13 @@ const RELEARN_AFTER: (u32, u32) = (4, 48);
 const QUICKER: f64 = 0.75;
 /// Cuts in a row without effect, after which the cause is not a queue.
 const IN_VAIN: u32 = 2;
-/// The least and greatest growth after one batch, as one part of the limit in this many.
+/// The least and greatest growth after one batch: 1/16 and 1/2 of the limit.
 const SHARES: (u32, u32) = (16, 2);
 
 /// What a batch showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum BatchResult {
-    /// Calls take no longer than the baseline. The limit may grow by one part in this many.
+    /// Calls take no longer than the baseline. The limit may grow by one divided by this.
     NoQueue(u32),
     /// Calls take a little longer.
     NearKnee,
@@ -169,7 +170,7 @@ impl Queueing {
     }
 
     /// Discards the current batch. Its calls were sent under another limit.
-    pub(super) fn forget_batch(&mut self) {
+    pub(super) fn reset_batch(&mut self) {
         self.batch = Batch::default();
         self.share = SHARES.0;
     }

@@ -25,7 +25,7 @@ impl Tide {
         self.watch.on_refused(call.grant, call.latency);
         self.unrefused = 0;
         self.is_queueing = false;
-        self.queueing.forget_batch();
+        self.queueing.reset_batch();
         let stops = self.stops(now, call);
         // A Retry-After that stops the refused call only does not state when the next call is accepted.
         let may_stop_resource = |retry_after: &Duration| match stops {

@@ -95,7 +95,7 @@ impl Calls {
     }
 
     pub(super) fn on_event(&mut self, event: &RequestEvent) {
-        let resource = match event.place {
+        let resource = match event.scope {
             EventScope::Model(id) => return self.on_model(id, event.payload),
             EventScope::Resource(resource) => resource,
             EventScope::Controller => return,

@@ -17,8 +17,8 @@ pub enum IdleCause {
     RowGroupTarget,
     /// No worker runs, and a row group waits for its hook or its checkpoint.
     HookOrCheckpoint,
-    /// No worker runs, and the remaining tasks are paused until their next attempt.
-    RetryPause,
+    /// No worker runs, and the remaining tasks are delayed until their next attempt.
+    RetryDelay,
     /// The run is stopping, or has no work left.
     RunEnding,
     /// A queued task needs the resource, and too few of its slots are free for that task.
@@ -62,7 +62,7 @@ impl IdleCause {
             Self::DependencyHorizon
                 | Self::RowGroupTarget
                 | Self::HookOrCheckpoint
-                | Self::RetryPause
+                | Self::RetryDelay
                 | Self::RunEnding
                 | Self::TaskAdmission
         )
@@ -75,7 +75,7 @@ impl IdleCause {
             Self::DependencyHorizon => "the next tasks wait for running ones",
             Self::RowGroupTarget => "no more row groups are admitted",
             Self::HookOrCheckpoint => "a hook or a checkpoint is under way",
-            Self::RetryPause => "failed tasks are paused",
+            Self::RetryDelay => "failed tasks are delayed",
             Self::RunEnding => "the run is ending",
             Self::TooFewSlots => "the next task needs more than is free",
             Self::OtherResource => "another resource is short",

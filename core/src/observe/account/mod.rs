@@ -40,7 +40,7 @@
 //!
 //! 1. The run is stopping.
 //! 2. No worker runs, and a hook or checkpoint is in progress.
-//! 3. No worker runs, and failed tasks are paused.
+//! 3. No worker runs, and failed tasks are delayed.
 //! 4. Further row groups are not admitted.
 //! 5. The next tasks wait for running ones. If no worker runs, the run is ending.
 //!

@@ -153,7 +153,7 @@ impl TaskResources {
         } else if self.workers == 0 && self.idle_row_groups > 0 {
             IdleCause::HookOrCheckpoint
         } else if self.workers == 0 && self.deferred > 0 {
-            IdleCause::RetryPause
+            IdleCause::RetryDelay
         } else if self.pending_row_groups > 0 {
             IdleCause::RowGroupTarget
         } else if self.workers > 0 {

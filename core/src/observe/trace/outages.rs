@@ -77,7 +77,7 @@ impl Outages {
     }
 
     pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut EventBuffer) {
-        let is_affected = |model: &ModelOutage| match event.place {
+        let is_affected = |model: &ModelOutage| match event.scope {
             EventScope::Model(id) => model.id == id,
             EventScope::Resource(id) => model.resources.contains(&id),
             EventScope::Controller => false,

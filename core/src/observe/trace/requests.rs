@@ -52,7 +52,7 @@ impl Calls {
     }
 
     pub(super) fn on_event(&mut self, event: &RequestEvent, out: &mut EventBuffer) {
-        let EventScope::Resource(id) = event.place else { return };
+        let EventScope::Resource(id) = event.scope else { return };
         let Some(at) = self.resources.iter().position(|resource| resource.id == id) else { return };
         let now = event.at;
         self.resources[at].end_cooldown(now, out);

@@ -100,7 +100,7 @@ impl Pipeline {
             TaskState::Parked => TaskWait::ProviderUnavailable,
             TaskState::Delayed => {
                 let due = self.retries.due_of(key);
-                TaskWait::Pause { until: due.unwrap_or(self.clock.latest()) }
+                TaskWait::Delayed { until: due.unwrap_or(self.clock.latest()) }
             }
             TaskState::Waiting | TaskState::Skipping => self.wait_of_not_ready(group, key),
             TaskState::Done | TaskState::Dropped | TaskState::Running | TaskState::Queued => return None,
@@ -123,13 +123,13 @@ impl Pipeline {
     pub fn why_row_groups(&self) -> (RowGroupBlock, u32, u32) {
         let waiting =
             self.row_groups.pending().total() - self.row_groups.pending().done_groups() - self.tally.row_groups_saved();
-        let handed_out = self.row_groups.handed_out();
+        let in_host = self.row_groups.in_host();
         let reason = if self.row_groups.pending().is_empty() {
             RowGroupBlock::NoPendingRowGroups
         } else {
             self.row_group_block()
         };
-        (reason, waiting.saturating_sub(self.row_groups.active().len() as u32), handed_out as u32)
+        (reason, waiting.saturating_sub(self.row_groups.active().len() as u32), in_host as u32)
     }
 
     /// Returns why a task resource has free slots. `resource` is an index: 0 is `submission`, followed by the
@@ -147,12 +147,12 @@ impl Pipeline {
             return Some(evaluated.map_or_else(|denial| SlotWait::Denied { denial }, |()| SlotWait::Queue));
         }
         let running = self.workers.len();
-        let mut handed_out = self.row_groups.active().iter().filter(|group| group.phase().is_handed_out());
+        let mut in_host = self.row_groups.active().iter().filter(|group| group.phase().is_in_host());
         Some(match (self.lifecycle.state(), self.retries.next_due()) {
             (RunState::Idle | RunState::Stopping(_) | RunState::Finished, _) => SlotWait::NotRunning,
-            (RunState::Running, due) => match (running, handed_out.next(), due) {
-                (0, Some(group), _) => SlotWait::HandedOut { row_group: group.number() },
-                (0, None, Some(until)) => SlotWait::Pause { until },
+            (RunState::Running, due) => match (running, in_host.next(), due) {
+                (0, Some(group), _) => SlotWait::HookOrCheckpoint { row_group: group.number() },
+                (0, None, Some(until)) => SlotWait::Delayed { until },
                 _ if !self.row_groups.pending().is_empty() => SlotWait::RowGroups { reason: self.row_group_block() },
                 (0, None, None) => SlotWait::NotRunning,
                 _ => SlotWait::Upstreams { running },
@@ -197,7 +197,7 @@ impl Pipeline {
         }
         match self.column_cursors.current_turn(&self.plan, key.column) {
             Some((row_group, row)) if group.frontier().is_ready(&self.plan, (key.column, key.row)) => {
-                TaskWait::Turn { row_group, row }
+                TaskWait::ColumnOrder { row_group, row }
             }
             _ => TaskWait::PreBatchHook,
         }

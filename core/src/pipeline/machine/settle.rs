@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use super::Pipeline;
 use crate::pipeline::lifecycle::{RunState, StopMode};
-use crate::pipeline::outcome::{Batch, DiscardReason, DropReason, Hook, HookError, PipelineEffect, SaveError};
+use crate::pipeline::outcome::{DiscardReason, DropReason, Hook, HookError, PipelineEffect, SaveError, SeededRowGroup};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::{RoundTask, RowGroup, RowGroupPhase, Span};
@@ -50,13 +50,13 @@ impl Pipeline {
         let now = self.clock.observe(now);
         let Some(group) = self.row_groups.in_phase(row_group, RowGroupPhase::PreBatch) else { return };
         let count = group.span().rows;
-        self.row_groups.set_phase(row_group, RowGroupPhase::Open);
+        self.row_groups.set_phase(row_group, RowGroupPhase::Computing);
         match result.and_then(|rows| check_rows(rows, count)) {
             Ok(rows) => {
                 for row in rows {
                     self.leave_out(row_group, row);
                 }
-                self.row_groups.open_gate(&self.plan, row_group, &mut self.ready);
+                self.row_groups.hook_done(&self.plan, row_group, &mut self.ready);
                 self.enqueue_ready(row_group);
             }
             Err(HookError(why)) => {
@@ -145,12 +145,12 @@ impl Pipeline {
         }
         let Span { row_group, first_row, rows } = group.span();
         self.row_groups.set_phase(row_group, RowGroupPhase::PreBatch);
-        self.effects.push_back(PipelineEffect::PreBatch(Batch { row_group, first_row, rows }));
+        self.effects.push_back(PipelineEffect::PreBatch(SeededRowGroup { row_group, first_row, rows }));
     }
 
     /// Returns whether a row group is open and has no running or queued task.
     fn is_quiet(&self, row_group: u32) -> bool {
-        self.row_groups.in_phase(row_group, RowGroupPhase::Open).is_some_and(RowGroup::is_quiet)
+        self.row_groups.in_phase(row_group, RowGroupPhase::Computing).is_some_and(RowGroup::is_quiet)
     }
 
     /// Drops a row that the pre-batch hook left out.
@@ -210,7 +210,7 @@ impl Pipeline {
         let Some(group) = self.row_groups.get(row_group) else { return };
         // Dropped rows are saved too: a resumed run does not try them again.
         let has_rows_to_save = group.frontier().complete_rows() + group.rows_dropped() > 0;
-        let is_kept = mode == StopMode::DrainPartial && self.plan.keeps_parts() && !group.is_gated();
+        let is_kept = mode == StopMode::DrainPartial && self.plan.keeps_parts() && !group.awaits_hook();
         if is_kept && has_rows_to_save {
             return self.start_checkpoint(row_group);
         }

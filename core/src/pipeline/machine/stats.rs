@@ -90,8 +90,8 @@ impl Pipeline {
 
     /// Returns why no queued task is started, and the number of fairness groups that each reason affects.
     ///
-    /// If `heads` is empty, no condition prevents the queued tasks from starting with the next command.
-    /// O(groups).
+    /// If [`Blocked::heads`] is empty, no condition prevents the queued tasks from starting with the next
+    /// command. O(groups).
     #[must_use]
     pub fn blocked(&self) -> Blocked {
         self.tasks.tasks().explain()

@@ -85,12 +85,12 @@ impl Pipeline {
 
     /// Returns whether no worker, hook or checkpoint is in progress.
     fn is_idle(&self) -> bool {
-        self.workers.len() == 0 && self.row_groups.handed_out() == 0
+        self.workers.len() == 0 && self.row_groups.in_host() == 0
     }
 
     fn settle_quiet(&mut self, now: Instant) {
         let groups = self.row_groups.active().iter();
-        let open = groups.filter(|group| group.phase() == RowGroupPhase::Open && group.is_quiet());
+        let open = groups.filter(|group| group.phase() == RowGroupPhase::Computing && group.is_quiet());
         let quiet: Vec<u32> = open.map(RowGroup::number).collect();
         for row_group in quiet {
             self.settle(now, row_group);

@@ -88,16 +88,16 @@ pub(crate) struct Frontier {
 
 impl Frontier {
     /// Creates the tasks of a row group of `rows` rows, of which only the rows in `missing` are computed.
-    /// Tasks without upstreams are added to `ready`, in topological order and then by row. If `gated` is
-    /// true, all tasks except the seeds also wait for [`Frontier::open_gate`].
+    /// Tasks without upstreams are added to `ready`, in topological order and then by row. If `awaits_hook`
+    /// is true, all tasks except the seeds also wait for [`Frontier::hook_done`].
     pub(super) fn new(
         plan: &Plan,
         rows: u32,
         missing: impl Iterator<Item = Range<u32>> + Clone,
-        gated: bool,
+        awaits_hook: bool,
         ready: &mut Vec<LocalKey>,
     ) -> Self {
-        let waits_for_hook = |column: ColumnId| u16::from(gated && !plan.is_seed(column));
+        let waits_for_hook = |column: ColumnId| u16::from(awaits_hook && !plan.is_seed(column));
         let (whole, cells) = (plan.whole_columns(), plan.cell_columns());
         let entry = |column: &ColumnId| TaskEntry {
             attempts: 0,
@@ -307,8 +307,8 @@ impl Frontier {
     }
 
     /// Lets the tasks that waited for the pre-batch hook become ready. Tasks without incomplete upstreams are
-    /// added to `ready`. Called once, if the frontier is gated. O(tasks).
-    pub(super) fn open_gate(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) {
+    /// added to `ready`. Called once, if the frontier awaits the hook. O(tasks).
+    pub(super) fn hook_done(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) {
         for column in plan.order().iter().filter(|column| !plan.is_seed(**column)) {
             if plan.is_cell(*column) {
                 for row in 0..self.row_open.len() as u32 {

@@ -15,7 +15,7 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowGroupPhase {
     /// Some of its tasks are not done.
-    Open,
+    Computing,
     /// Its pre-batch hook was called and has not ended.
     PreBatch,
     /// All its tasks are done, or the run stops. Its post-batch hook was called and has not ended.
@@ -29,7 +29,7 @@ pub(crate) enum RowGroupPhase {
 impl RowGroupPhase {
     /// Returns whether a hook or checkpoint of the row group is in progress in the host, so that the host
     /// reports a result later.
-    pub(crate) fn is_handed_out(self) -> bool {
+    pub(crate) fn is_in_host(self) -> bool {
         matches!(self, Self::PreBatch | Self::PostBatch | Self::Saving)
     }
 }
@@ -50,7 +50,7 @@ pub(crate) struct RowGroup {
     rows_in: u32,
     pub(super) phase: RowGroupPhase,
     /// Whether all columns except the seeds wait for the pre-batch hook.
-    is_gated: bool,
+    awaits_hook: bool,
     frontier: Frontier,
     /// By batched column.
     batches: Vec<Batches>,
@@ -84,14 +84,14 @@ impl RowGroup {
     }
 
     /// Returns whether its pre-batch hook is configured and has not ended.
-    pub(crate) fn is_gated(&self) -> bool {
-        self.is_gated
+    pub(crate) fn awaits_hook(&self) -> bool {
+        self.awaits_hook
     }
 
     /// Returns whether its pre-batch hook can be called: its seeds are done, and the hook was not called
     /// before.
     pub(crate) fn is_ready_for_pre_batch(&self) -> bool {
-        self.is_gated && self.phase == RowGroupPhase::Open && self.frontier.is_seeded()
+        self.awaits_hook && self.phase == RowGroupPhase::Computing && self.frontier.is_seeded()
     }
 
     /// Returns whether no worker has a task of the row group and none is queued.
@@ -101,7 +101,7 @@ impl RowGroup {
 
     /// Returns whether all its tasks are done or dropped, and no live row waits for the pre-batch hook.
     pub(crate) fn is_done(&self) -> bool {
-        self.frontier.open() == 0 && !(self.is_gated && self.frontier.has_live_rows())
+        self.frontier.open() == 0 && !(self.awaits_hook && self.frontier.has_live_rows())
     }
 
     pub(crate) fn key(&self, (column, row): LocalKey) -> TaskKey {
@@ -139,25 +139,25 @@ impl RowGroup {
 /// Changes. Only [`RowGroups`](super::RowGroups) calls these methods, because it counts tasks by state.
 impl RowGroup {
     /// Creates a row group that is admitted, in which only the rows in `missing` are computed. Tasks without
-    /// upstreams are added to `ready`. If `is_gated` is true, all tasks except the seeds wait for the
+    /// upstreams are added to `ready`. If `awaits_hook` is true, all tasks except the seeds wait for the
     /// pre-batch hook. `retries` is the number of retries of a task.
     pub(super) fn admit(
         plan: &Plan,
         span: Span,
         missing: impl Iterator<Item = Range<u32>> + Clone,
-        is_gated: bool,
+        awaits_hook: bool,
         retries: u32,
         ready: &mut Vec<LocalKey>,
     ) -> Self {
         let rows_in = missing.clone().map(|rows| rows.end - rows.start).sum();
-        let frontier = Frontier::new(plan, span.rows, missing, is_gated, ready);
+        let frontier = Frontier::new(plan, span.rows, missing, awaits_hook, ready);
         let batches = plan.batched_columns().iter().map(|column| {
             let (size, splits) = plan.batch_size(*column);
             Batches::new(BatchSizes::new(size, splits, retries))
         });
         let batches = batches.collect();
-        let (phase, deferred, dropped) = (RowGroupPhase::Open, Vec::new(), Vec::new());
-        Self { span, rows_in, phase, is_gated, frontier, batches, queued: 0, workers: 0, deferred, dropped }
+        let (phase, deferred, dropped) = (RowGroupPhase::Computing, Vec::new(), Vec::new());
+        Self { span, rows_in, phase, awaits_hook, frontier, batches, queued: 0, workers: 0, deferred, dropped }
     }
 
     /// Sets the state of a task. Returns the previous state.
@@ -217,9 +217,9 @@ impl RowGroup {
         self.frontier.complete(plan, task, is_skipped, ready);
     }
 
-    pub(super) fn open_gate(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) {
-        self.is_gated = false;
-        self.frontier.open_gate(plan, ready);
+    pub(super) fn hook_done(&mut self, plan: &Plan, ready: &mut Vec<LocalKey>) {
+        self.awaits_hook = false;
+        self.frontier.hook_done(plan, ready);
     }
 
     pub(super) fn defer(&mut self, deferred: Deferred) {

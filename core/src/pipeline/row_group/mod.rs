@@ -5,19 +5,19 @@
 //! task for each other column, a *whole-group* task. This is its life:
 //!
 //! ```text
-//!                      +--the run stops, and no part is saved--------------------------+
-//!                      |                                                               v
-//! pending --admit--> open --all tasks done--> post-batch --ok--> saving --ok-------> removed
-//!                    |  ^                         |                |
-//!         seeds done |  | hook ok                 +----failed------+--> unsaved
-//!                    v  |                                               (kept; the run stops)
+//!                      +--the run stops, and no part is saved-------------------------------+
+//!                      |                                                                    v
+//! pending --admit--> computing --all tasks done--> post-batch --ok--> saving --ok-------> removed
+//!                    |  ^                              |                |
+//!         seeds done |  | hook ok                      +----failed------+--> unsaved
+//!                    v  |                                                    (kept; the run stops)
 //!                  pre-batch
 //!
-//! |-- no memory --|  |-------------------- admitted and active ------------------|
+//! |-- no memory --|  |----------------------- admitted and active -------------------|
 //! ```
 //!
 //! The two batch phases exist only if the run has such a hook. A run that stops and saves row groups in part
-//! leaves the phase open before all tasks are done.
+//! leaves the phase *computing* before all tasks are done.
 //!
 //! - A row group is *admitted* when the states of its tasks are created and its first tasks become ready. It
 //!   is *active* from then on until it is removed, also if it is unsaved.
@@ -25,16 +25,16 @@
 //! - The *frontier* of a row group is the state of its tasks: the border between those that are done and
 //!   those whose upstreams are not complete. A task on the border is *ready*. The methods add each task that
 //!   becomes ready to a list `ready`, and the caller then queues it.
-//! - A task is *open* if it is neither done nor dropped. The phase *open* is something else: the tasks of the
-//!   row group are being computed.
+//! - A task is *open* if it is neither done nor dropped. In the phase *computing*, the open tasks of a row
+//!   group become ready, run and end.
 //! - A *deferred* task has failed and can be retried. It waits for the next *salvage round* of its row group,
 //!   which begins when the row group has no running or queued task. A *delayed* task waits only for an
 //!   instant.
 //! - A *gathered* cell is ready, and waits for a batch of its column to start.
 //! - A *live* row is computed by this run and was not dropped. A live row is *complete* when all its cells
 //!   and all whole-group tasks are done.
-//! - A *seed* is a whole-group column that depends on no cell. While a row group is *gated*, all other
-//!   columns wait for its pre-batch hook. This has nothing to do with [`gate`](crate::gate).
+//! - A *seed* is a whole-group column that depends on no cell. While a row group *awaits its
+//!   hook*, all other columns wait for the pre-batch hook.
 //! - The *checkpoint* is the request to the host to save the complete and the dropped rows of a row group.
 //!
 //! | file | what it has |

@@ -70,7 +70,7 @@ struct Claims {
 enum ClaimState {
     #[default]
     None,
-    /// There is room for a row group, and the host was not asked for one yet.
+    /// There is room for a row group, and none was requested from the host yet.
     Due,
     Requested,
     /// The host has claimed this row group, and it is not admitted yet.
@@ -206,7 +206,7 @@ impl Pending {
         Some(span)
     }
 
-    /// Returns whether the host must be asked for a row group now. It is in progress from then on.
+    /// Returns whether a row group must be requested from the host now. It is in progress from then on.
     pub(crate) fn request_claim(&mut self) -> bool {
         let due = self.claims.as_mut().filter(|claims| claims.state == ClaimState::Due);
         due.map(|claims| claims.state = ClaimState::Requested).is_some()

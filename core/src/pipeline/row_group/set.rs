@@ -26,9 +26,9 @@ pub(crate) struct RowGroups {
     /// The number of rows of the active row groups, also of rows that are complete or dropped.
     rows_in_work: u64,
     /// The number of active row groups with a hook or checkpoint in progress.
-    handed_out: usize,
+    in_host: usize,
     /// Whether a pre-batch hook is called for each row group.
-    is_gated: bool,
+    awaits_hook: bool,
     /// The number of retries of a task.
     retries: u32,
 }
@@ -51,9 +51,15 @@ pub(crate) enum RoundTask {
 
 /// Construction and queries.
 impl RowGroups {
-    pub(crate) fn new(pending: Pending, target: RowGroupTarget, is_gated: bool, retries: u32, columns: usize) -> Self {
+    pub(crate) fn new(
+        pending: Pending,
+        target: RowGroupTarget,
+        awaits_hook: bool,
+        retries: u32,
+        columns: usize,
+    ) -> Self {
         let (active, counts) = (ActiveRowGroups::default(), StateCounts::new(columns));
-        Self { pending, active, target, counts, rows_in_work: 0, handed_out: 0, is_gated, retries }
+        Self { pending, active, target, counts, rows_in_work: 0, in_host: 0, awaits_hook, retries }
     }
 
     pub(crate) fn pending(&self) -> &Pending {
@@ -77,8 +83,8 @@ impl RowGroups {
     }
 
     /// Returns the number of row groups with a hook or checkpoint in progress.
-    pub(crate) fn handed_out(&self) -> usize {
-        self.handed_out
+    pub(crate) fn in_host(&self) -> usize {
+        self.in_host
     }
 
     /// Returns whether no row group is active or pending.
@@ -122,7 +128,7 @@ impl RowGroups {
         }
         let span = self.pending.take()?;
         self.rows_in_work += u64::from(span.rows);
-        let group = RowGroup::admit(plan, span, self.pending.missing_of(span), self.is_gated, self.retries, ready);
+        let group = RowGroup::admit(plan, span, self.pending.missing_of(span), self.awaits_hook, self.retries, ready);
         let admitted = (group.number(), group.rows_in());
         self.active.insert(group);
         Some(admitted)
@@ -151,15 +157,15 @@ impl RowGroups {
     pub(crate) fn set_phase(&mut self, row_group: u32, phase: RowGroupPhase) {
         let Some(group) = self.active.get_mut(row_group) else { return };
         let before = core::mem::replace(&mut group.phase, phase);
-        self.handed_out += usize::from(phase.is_handed_out());
-        self.handed_out -= usize::from(before.is_handed_out());
+        self.in_host += usize::from(phase.is_in_host());
+        self.in_host -= usize::from(before.is_in_host());
     }
 
     /// Removes a row group that was saved or discarded.
     pub(crate) fn remove(&mut self, row_group: u32) {
         let Some(group) = self.active.get(row_group) else { return };
         self.rows_in_work -= u64::from(group.span().rows);
-        self.handed_out -= usize::from(group.phase().is_handed_out());
+        self.in_host -= usize::from(group.phase().is_in_host());
         self.active.remove(row_group);
     }
 }
@@ -245,9 +251,9 @@ impl RowGroups {
     }
 
     /// Records that the pre-batch hook has ended. Tasks that waited only for the hook are added to `ready`.
-    pub(crate) fn open_gate(&mut self, plan: &Plan, row_group: u32, ready: &mut Vec<LocalKey>) {
+    pub(crate) fn hook_done(&mut self, plan: &Plan, row_group: u32, ready: &mut Vec<LocalKey>) {
         if let Some(group) = self.active.get_mut(row_group) {
-            group.open_gate(plan, ready);
+            group.hook_done(plan, ready);
         }
     }
 
@@ -397,9 +403,9 @@ mod tests {
         let (_, mut groups, _) = admitted();
         groups.set_phase(0, RowGroupPhase::PostBatch);
         groups.set_phase(0, RowGroupPhase::Saving);
-        assert_eq!((groups.handed_out(), groups.rows_in_work()), (1, 3));
+        assert_eq!((groups.in_host(), groups.rows_in_work()), (1, 3));
         groups.remove(0);
-        assert_eq!((groups.handed_out(), groups.rows_in_work(), groups.is_exhausted()), (0, 0, true));
+        assert_eq!((groups.in_host(), groups.rows_in_work(), groups.is_exhausted()), (0, 0, true));
     }
 
     #[test]

@@ -28,11 +28,11 @@ fn the_reason_of_a_waiting_task_is_its_upstream_turn_row_group_or_pause() {
     assert_eq!(why(&rig, "b", 0, Some(1)), lacks(1));
     rig.succeed("a:0.0");
     assert_eq!(why(&rig, "all", 0, None), lacks(1));
-    assert_eq!(why(&rig, "c", 0, Some(1)), Some(TaskWait::Turn { row_group: 0, row: Some(0) }));
+    assert_eq!(why(&rig, "c", 0, Some(1)), Some(TaskWait::ColumnOrder { row_group: 0, row: Some(0) }));
     assert_eq!(why(&rig, "a", 1, Some(0)), Some(TaskWait::RowGroup { reason: RowGroupBlock::AtCap }));
     rig.end("b:0.0", rate_limited(Duration::from_secs(3)));
     let until = rig.now + Duration::from_secs(3);
-    assert_eq!(why(&rig, "b", 0, Some(0)), Some(TaskWait::Pause { until }));
+    assert_eq!(why(&rig, "b", 0, Some(0)), Some(TaskWait::Delayed { until }));
     rig.end("a:0.1", retry(RetryKind::Timeout));
     assert_eq!(why(&rig, "a", 0, Some(1)), Some(TaskWait::Round));
     assert_eq!(why(&rig, "a", 7, Some(0)), None, "there is no such task");
@@ -63,7 +63,7 @@ fn the_reason_of_a_free_slot_is_a_denial_a_checkpoint_a_row_group_or_running_tas
     for label in ["b:0.0", "a:0.1", "b:0.1"] {
         rig.succeed(label);
     }
-    assert_eq!(rig.pipeline.why_idle_now(1), Some(SlotWait::HandedOut { row_group: 0 }));
+    assert_eq!(rig.pipeline.why_idle_now(1), Some(SlotWait::HookOrCheckpoint { row_group: 0 }));
     rig.saved(0);
     rig.succeed("a:1.0");
     rig.succeed("a:1.1");

@@ -19,11 +19,11 @@ pub(crate) struct Rig {
     /// All spawned tasks.
     pub(crate) spawned: Vec<Task>,
     /// The row groups with a checkpoint effect, in order.
-    pub(crate) handed_out: Vec<FinishedRowGroup>,
+    pub(crate) finished: Vec<FinishedRowGroup>,
     /// The row groups whose checkpoint is in progress.
     pub(crate) saving: Vec<u32>,
     /// The row groups whose pre-batch hook is in progress.
-    pub(crate) pre_batch: Vec<Batch>,
+    pub(crate) pre_batch: Vec<SeededRowGroup>,
     /// The row groups whose post-batch hook is in progress.
     pub(crate) post_batch: Vec<FinishedRowGroup>,
     pub(crate) aborted: Vec<WorkerId>,
@@ -79,7 +79,7 @@ impl Rig {
             now: Instant::ZERO,
             running: Vec::new(),
             spawned: Vec::new(),
-            handed_out: Vec::new(),
+            finished: Vec::new(),
             saving: Vec::new(),
             pre_batch: Vec::new(),
             post_batch: Vec::new(),
@@ -101,7 +101,7 @@ impl Rig {
                 PipelineEffect::Checkpoint(group) => {
                     assert!(self.running.iter().all(|task| task.row_group != group.row_group));
                     self.saving.push(group.row_group);
-                    self.handed_out.push(group);
+                    self.finished.push(group);
                 }
                 PipelineEffect::ClaimRowGroup => self.claims += 1,
                 PipelineEffect::PreBatch(batch) => self.pre_batch.push(batch),

@@ -36,7 +36,7 @@ fn the_pre_batch_hook_is_called_after_the_seeds_and_before_all_other_columns() {
     assert_eq!((rig.running_names(), rig.pre_batch.len()), (["seed:1".into(), "more:0".into()].into(), 0));
     rig.succeed("seed:1");
     rig.succeed("more:1");
-    assert_eq!(rig.pre_batch, [Batch { row_group: 1, first_row: 2, rows: 1 }]);
+    assert_eq!(rig.pre_batch, [SeededRowGroup { row_group: 1, first_row: 2, rows: 1 }]);
     assert_eq!(rig.running_names(), ["more:0"], "row group 1 starts nothing before the hook has ended");
     rig.finish_pre_batch(1, Ok([].into()));
     assert_eq!(rig.running_names(), ["more:0", "a:1.0", "b:1.0"]);
@@ -63,7 +63,7 @@ fn rows_left_out_by_the_pre_batch_hook_are_dropped_and_not_computed() {
     assert_eq!(rig.running_names(), ["a:0.0", "a:0.2"]);
     rig.run_well();
     assert_eq!((rig.report().rows_out, rig.report().is_complete()), (2, true));
-    assert_eq!(rig.handed_out[0].live, [0, 2]);
+    assert_eq!(rig.finished[0].live, [0, 2]);
     assert_eq!(rig.dropped(), [("a".into(), DropReason::PreBatch, 2)]);
 }
 
@@ -82,9 +82,9 @@ fn a_row_group_whose_rows_are_all_left_out_is_checkpointed_at_once() {
 fn the_pre_batch_hook_is_called_for_row_groups_with_seeds_only() {
     let mut rig = Rig::start([scratch("seed")], pre_batch(rows(3, 3)));
     rig.succeed("seed:0");
-    assert_eq!((rig.handed_out.len(), rig.pre_batch.len()), (0, 1));
+    assert_eq!((rig.finished.len(), rig.pre_batch.len()), (0, 1));
     rig.finish_pre_batch(0, Ok([1].into()));
-    assert_eq!(rig.handed_out[0].live, [0, 2]);
+    assert_eq!(rig.finished[0].live, [0, 2]);
     rig.run_well();
     assert_eq!(rig.dropped(), [("seed".into(), DropReason::PreBatch, 1)]);
 }
@@ -112,7 +112,7 @@ fn a_row_group_whose_seed_failed_has_no_pre_batch_hook() {
 fn no_hook_is_called_for_row_groups_that_an_earlier_run_saved() {
     let config = PipelineConfig { done_row_groups: [0].into(), ..pre_batch(post_batch(rows(4, 2))) };
     let mut rig = Rig::start([cell("a", &[])], config);
-    assert_eq!(rig.pre_batch, [Batch { row_group: 1, first_row: 2, rows: 2 }]);
+    assert_eq!(rig.pre_batch, [SeededRowGroup { row_group: 1, first_row: 2, rows: 2 }]);
     rig.run_well();
     assert_eq!(rig.report().rows_resumed, 2);
 }
@@ -125,7 +125,7 @@ fn a_pre_batch_hook_that_fails_stops_the_run_with_its_cause() {
     assert_eq!((rig.running_names(), rig.ends), (["seed:1".into()].into(), 0), "workers finish");
     rig.succeed("seed:1");
     assert_eq!(failed_hook(&rig), (0, Hook::PreBatch, "no such file"));
-    assert_eq!((rig.handed_out.len(), rig.report().rows_dropped, rig.report().rows_unmade), (0, 0, 4));
+    assert_eq!((rig.finished.len(), rig.report().rows_dropped, rig.report().rows_unmade), (0, 0, 4));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn the_post_batch_hook_is_called_before_the_checkpoint() {
     assert_eq!((rig.saving.len(), rig.running.len()), (0, 0));
     let before = rig.post_batch[0].clone();
     rig.finish_post_batch(0, Ok(()));
-    assert_eq!((&rig.handed_out[0], rig.running.len()), (&before, 0), "row group 0 counts until it is saved");
+    assert_eq!((&rig.finished[0], rig.running.len()), (&before, 0), "row group 0 counts until it is saved");
     rig.saved(0);
     assert_eq!(rig.running_names(), ["a:1.0", "a:1.1"]);
     rig.run_well();

@@ -218,7 +218,7 @@ impl Checker {
             );
             self.saved.insert(*row_group, 0);
         }
-        assert_eq!(rig.handed_out.len(), self.saved.len(), "a row group is checkpointed once");
+        assert_eq!(rig.finished.len(), self.saved.len(), "a row group is checkpointed once");
     }
 
     fn check_spawn(&mut self, rig: &Rig, config: &PipelineConfig, task: &Task) {
@@ -296,7 +296,7 @@ impl Checker {
     fn finish(&self, rig: &Rig, config: &PipelineConfig) {
         let report = rig.report();
         let mut out = 0;
-        for group in &rig.handed_out {
+        for group in &rig.finished {
             let missing = missing_of(config, group.row_group, group.rows);
             assert_eq!(group.live.len() + group.dropped.len() + group.unmade.len(), missing.len());
             let rows = group.live.iter().chain(&group.unmade).copied().chain(group.dropped.iter().map(|row| row.row));
@@ -322,7 +322,7 @@ impl Checker {
             assert!(column.tasks.skipped_with_upstream == 0 || definition.skips_with_upstream, "{column:?}");
         }
         for (row_group, column, row) in &self.parked {
-            let group = rig.handed_out.iter().find(|group| group.row_group == *row_group);
+            let group = rig.finished.iter().find(|group| group.row_group == *row_group);
             // Another column may have dropped the row since.
             let is_live = group.is_none_or(|group| match row {
                 Some(row) => group.live.contains(row),
@@ -333,7 +333,7 @@ impl Checker {
         }
         if report.is_complete() {
             assert_eq!((report.rows_not_started, report.rows_unmade), (0, 0));
-            assert_eq!(rig.handed_out.len() + config.done_row_groups.len(), report.row_groups as usize);
+            assert_eq!(rig.finished.len() + config.done_row_groups.len(), report.row_groups as usize);
         }
     }
 }

@@ -78,7 +78,7 @@ fn a_row_group_is_checkpointed_once_after_all_its_tasks_are_done() {
     rig.succeed("a:0.0");
     rig.succeed("b:0.0");
     rig.end("a:0.1", retry(RetryKind::Timeout));
-    assert_eq!(rig.handed_out, []);
+    assert_eq!(rig.finished, []);
     rig.back_off();
     assert_eq!(rig.running_names(), ["a:0.1"]);
     rig.succeed("a:0.1");
@@ -91,11 +91,11 @@ fn a_row_group_is_checkpointed_once_after_all_its_tasks_are_done() {
         dropped: Vec::new(),
         unmade: Vec::new(),
     };
-    assert_eq!(rig.handed_out, [whole_group]);
+    assert_eq!(rig.finished, [whole_group]);
     assert_eq!((rig.ends, rig.pipeline.report()), (0, None));
     rig.saved(0);
     rig.saved(0);
-    assert_eq!((rig.handed_out.len(), rig.ends), (1, 1));
+    assert_eq!((rig.finished.len(), rig.ends), (1, 1));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_failed_cell_drops_its_row_with_all_its_tasks() {
     rig.succeed("w:0");
     let a = rig.pipeline.plan().column_id("a").unwrap();
     let dropped = DroppedRow { row: 1, column: a, reason: DropReason::Failed(FailureKind::Request) };
-    assert_eq!((&rig.handed_out[0].live, &rig.handed_out[0].dropped), (&[0].into(), &[dropped].into()));
+    assert_eq!((&rig.finished[0].live, &rig.finished[0].dropped), (&[0].into(), &[dropped].into()));
     rig.saved(0);
     assert_eq!((rig.report().rows_out, rig.report().rows_dropped), (1, 1));
 }
@@ -220,9 +220,9 @@ fn a_failed_cell_drops_its_row_with_all_its_tasks() {
 fn the_outcome_of_a_dropped_row_is_ignored_after_its_lease_is_released() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &[]), cell("c", &["b"])], rows(1, 1));
     rig.end("a:0.0", FAILED);
-    assert_eq!((rig.handed_out.len(), rig.pipeline.active_leases()), (0, 1));
+    assert_eq!((rig.finished.len(), rig.pipeline.active_leases()), (0, 1));
     rig.succeed("b:0.0");
-    assert_eq!((rig.handed_out.len(), rig.running.len()), (1, 0));
+    assert_eq!((rig.finished.len(), rig.running.len()), (1, 0));
     rig.saved(0);
     let counts: Vec<_> =
         rig.report().columns.iter().map(|column| (column.tasks.failed, column.tasks.ignored)).collect();
@@ -235,7 +235,7 @@ fn a_delayed_task_of_a_dropped_row_sets_no_timer() {
     rig.end("a:0.0", rate_limited(Duration::from_secs(1)));
     assert!(rig.pipeline.poll_timeout().is_some());
     rig.end("b:0.0", FAILED);
-    assert_eq!((rig.pipeline.poll_timeout(), rig.handed_out.len()), (None, 1));
+    assert_eq!((rig.pipeline.poll_timeout(), rig.finished.len()), (None, 1));
 }
 
 #[test]
@@ -245,8 +245,8 @@ fn a_failed_full_column_drops_its_row_group_and_no_other() {
     rig.run_well();
     let failed = DropReason::Failed(FailureKind::Request);
     assert_eq!(rig.dropped(), [("w".to_string(), failed, 2)]);
-    assert_eq!((rig.report().rows_out, rig.handed_out.len()), (2, 2));
-    let group = rig.handed_out.iter().find(|group| group.row_group == 0).unwrap();
+    assert_eq!((rig.report().rows_out, rig.finished.len()), (2, 2));
+    let group = rig.finished.iter().find(|group| group.row_group == 0).unwrap();
     assert_eq!((group.live.len(), group.dropped.len()), (0, 2));
 }
 
@@ -254,7 +254,7 @@ fn a_failed_full_column_drops_its_row_group_and_no_other() {
 fn a_full_column_does_not_run_for_a_row_group_without_rows() {
     let mut rig = Rig::start([cell("a", &[]), whole("w", &["a"]), whole("v", &["w"])], rows(2, 2));
     rig.end_all(FAILED);
-    assert_eq!((rig.running.len(), rig.handed_out.len()), (0, 1));
+    assert_eq!((rig.running.len(), rig.finished.len()), (0, 1));
     rig.saved(0);
     assert_eq!(rig.report().rows_dropped, 2);
 }

@@ -38,7 +38,7 @@ fn skip_with_upstream_skips_a_column_without_a_worker_if_any_upstream_is_skipped
     let spawned: Vec<String> = rig.spawned.iter().map(|task| rig.label(task)).collect();
     assert_eq!(spawned, ["a:0.0", "a:0.1", "b:0.0", "b:0.1", "c:0.1", "d:0.1"]);
     assert_eq!(skips(&rig), [(1, 0), (0, 0), (0, 1), (0, 1)]);
-    assert_eq!(rig.handed_out[0].live, [0, 1]);
+    assert_eq!(rig.finished[0].live, [0, 1]);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_skipped_full_column_skips_all_rows_of_its_downstreams() {
     let columns = [whole("w", &[]), whole("v", &["w"]).skip_with_upstream(true), following("a", &["v"])];
     let mut rig = Rig::start(columns, rows(3, 3));
     rig.end("w:0", SKIPPED);
-    assert_eq!((rig.running.len(), rig.handed_out[0].live.len()), (0, 3));
+    assert_eq!((rig.running.len(), rig.finished[0].live.len()), (0, 3));
     rig.run_well();
     assert_eq!(skips(&rig), [(1, 0), (0, 1), (0, 3)]);
 }
@@ -116,5 +116,5 @@ fn a_row_that_lacks_only_skipped_columns_is_completed_in_a_stopping_run() {
     rig.end("a:0.0", SKIPPED);
     rig.run_well();
     assert!(matches!(rig.report().stop, StopReason::EarlyShutdown { .. }));
-    assert_eq!((rig.handed_out[0].live.as_slice(), rig.report().rows_out), (&[0][..], 1));
+    assert_eq!((rig.finished[0].live.as_slice(), rig.report().rows_out), (&[0][..], 1));
 }

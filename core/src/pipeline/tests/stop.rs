@@ -25,7 +25,7 @@ fn cancel_aborts_every_worker_and_waits_for_each() {
     rig.cancel();
     assert_eq!((rig.aborted.len(), rig.ends), (3, 0));
     rig.end_all(TaskOutcome::Cancelled);
-    assert_eq!((rig.ends, rig.handed_out.len(), rig.pipeline.has_stopped()), (1, 0, false));
+    assert_eq!((rig.ends, rig.finished.len(), rig.pipeline.has_stopped()), (1, 0, false));
     assert_eq!(*stop(&rig), StopReason::Cancelled);
     let report = rig.report();
     assert_eq!((report.rows_in, report.rows_out, report.rows_dropped, report.rows_unmade), (8, 0, 0, 8));
@@ -82,10 +82,10 @@ fn a_resumed_run_computes_the_row_groups_that_wind_down_left() {
     let mut rig = Rig::start([cell("a", &[])], PipelineConfig { row_groups: 1, ..rows(6, 2) });
     rig.wind_down();
     rig.run(|_, _| TaskOutcome::Success);
-    assert_eq!(rig.handed_out.iter().map(|group| group.row_group).collect::<Vec<_>>(), [0]);
+    assert_eq!(rig.finished.iter().map(|group| group.row_group).collect::<Vec<_>>(), [0]);
     let mut rest = Rig::start([cell("a", &[])], PipelineConfig { done_row_groups: [0].into(), ..rows(6, 2) });
     rest.run(|_, _| TaskOutcome::Success);
-    assert_eq!(rest.handed_out.iter().map(|group| group.row_group).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(rest.finished.iter().map(|group| group.row_group).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(rest.report().stop, StopReason::Completed);
 }
 
@@ -133,7 +133,7 @@ fn a_drained_run_starts_nothing_and_ends_with_its_last_worker() {
     rig.drain_run();
     assert_eq!((rig.aborted.len(), rig.pipeline.queued(), rig.pipeline.poll_timeout()), (0, 0, None));
     rig.end_all(TaskOutcome::Success);
-    assert_eq!((rig.spawned.len(), rig.ends, rig.handed_out.len()), (spawned, 1, 0));
+    assert_eq!((rig.spawned.len(), rig.ends, rig.finished.len()), (spawned, 1, 0));
     let report = rig.report();
     assert_eq!((&report.stop, report.rows_out, report.rows_not_started), (&StopReason::Drained, 0, 2));
     assert_eq!((report.rows_dropped, report.rows_unmade), (0, 4));
@@ -151,7 +151,7 @@ fn a_drained_run_saves_complete_and_dropped_rows_and_a_resumed_run_computes_the_
     rig.drain_run();
     rig.end("b:0.1", rate_limited(Duration::from_secs(9)));
     rig.succeed("a:0.3");
-    let [group] = &rig.handed_out[..] else { panic!("{:?}", rig.handed_out) };
+    let [group] = &rig.finished[..] else { panic!("{:?}", rig.finished) };
     let dropped: Vec<_> = group.dropped.iter().map(|dropped| dropped.row).collect();
     assert_eq!((&group.live[..], &dropped[..], &group.unmade[..]), (&[0][..], &[2][..], &[1, 3][..]));
     rig.saved(0);
@@ -166,7 +166,7 @@ fn a_drained_run_saves_complete_and_dropped_rows_and_a_resumed_run_computes_the_
     rest.run_well();
     let spawned: Vec<_> = rest.spawned.iter().map(|task| rest.label(task)).collect();
     assert_eq!(spawned[1..5], ["a:0.1", "a:0.3", "b:0.1", "b:0.3"]);
-    assert_eq!((&rest.handed_out[0].live[..], rest.handed_out[0].rows), (&[1, 3][..], 4));
+    assert_eq!((&rest.finished[0].live[..], rest.finished[0].rows), (&[1, 3][..], 4));
     let report = rest.report();
     assert_eq!((report.rows_resumed, report.rows_in, report.rows_out, report.row_groups_done), (2, 4, 4, 2));
 }
@@ -180,7 +180,7 @@ fn an_incomplete_row_group_is_not_saved_if_its_rows_depend_on_each_other() {
     }
     rig.drain_run();
     rig.end("b:0.1", TaskOutcome::Cancelled);
-    assert_eq!((rig.handed_out.len(), rig.report().rows_out, rig.report().rows_unmade), (0, 0, 2));
+    assert_eq!((rig.finished.len(), rig.report().rows_out, rig.report().rows_unmade), (0, 0, 2));
     let columns = [cell("a", &[]), whole("w", &["a"])];
     let plan = columns.into_iter().fold(PlanBuilder::new(), PlanBuilder::column).build().unwrap();
     let rejection =
@@ -236,12 +236,12 @@ fn early_shutdown_saves_complete_rows_and_lists_dropped_and_unmade_rows() {
     assert!(rig.running.len() > 1);
     rig.end("a:0.3", FAILED);
     // Running workers may finish. Row 1 becomes complete, row 4 does not.
-    assert_eq!((rig.aborted.len(), rig.handed_out.len()), (0, 0));
+    assert_eq!((rig.aborted.len(), rig.finished.len()), (0, 0));
     rig.succeed("b:0.1");
     rig.succeed("a:0.4");
     rig.end_all(FAILED);
-    assert_eq!(rig.handed_out[0].live, [0, 1]);
-    assert_eq!((rig.handed_out[0].dropped.len(), &rig.handed_out[0].unmade[..]), (7, &[4][..]));
+    assert_eq!(rig.finished[0].live, [0, 1]);
+    assert_eq!((rig.finished[0].dropped.len(), &rig.finished[0].unmade[..]), (7, &[4][..]));
     rig.saved(0);
     assert_eq!(*stop(&rig), StopReason::EarlyShutdown { failures: 2, window: 4 });
     let report = rig.report();
@@ -255,7 +255,7 @@ fn an_incomplete_row_group_without_complete_or_dropped_rows_is_not_saved() {
     let mut rig = Rig::start([cell("a", &[]), cell("b", &["a"])], config);
     rig.end("a:0.0", FAILED);
     rig.end_all(TaskOutcome::Success);
-    assert_eq!(rig.handed_out.iter().map(|group| group.row_group).collect::<Vec<_>>(), [0]);
+    assert_eq!(rig.finished.iter().map(|group| group.row_group).collect::<Vec<_>>(), [0]);
     rig.saved(0);
     assert_eq!((rig.ends, rig.report().rows_dropped, rig.report().rows_unmade), (1, 1, 3));
 }
@@ -486,7 +486,7 @@ fn a_run_with_an_unavailable_provider_finishes_other_work_and_then_stops() {
     rig.succeed("b:0.1");
     assert_eq!(rig.ends, 0);
     rig.saved(0);
-    assert_eq!((&rig.handed_out[1].live[..], &rig.handed_out[1].unmade[..]), (&[0][..], &[1][..]));
+    assert_eq!((&rig.finished[1].live[..], &rig.finished[1].unmade[..]), (&[0][..], &[1][..]));
     rig.saved(1);
     assert!(is_unavailable(&rig), "{:?}", stop(&rig));
     let report = rig.report();

@@ -40,7 +40,7 @@ use super::timers::Timer;
 use super::yielding::YieldingWaiter;
 use crate::call::Completion;
 use crate::error::ConfigError;
-use crate::fair_queue::{GroupId as QueueGroup, ServiceRecord};
+use crate::fair_queue::{QueueGroupId, ServiceRecord};
 use crate::id::SlotKey;
 use crate::lease::{LeaseId, ReleaseResult};
 use crate::time::{Duration, Instant, Monotonic};
@@ -76,7 +76,7 @@ struct Address {
 struct Located {
     provider: usize,
     slot: usize,
-    group: QueueGroup,
+    group: QueueGroupId,
     attempt: Attempt,
     /// The run whose worker makes the request, if it is known.
     run: Option<SlotKey>,

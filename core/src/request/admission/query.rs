@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Address, RequestAdmission};
 use crate::call::Outcome;
-use crate::fair_queue::GroupId as QueueGroup;
+use crate::fair_queue::QueueGroupId;
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::{AimdConfig, LimitChoice};
 use crate::request::answer::RequestEffect;
@@ -198,8 +198,9 @@ impl RequestAdmission {
         for held in self.shared.ledger.values().filter(|held| held.index as usize == resource.index()) {
             *in_flight.entry(held.service.group_index()).or_default() += 1;
         }
-        let wanted =
-            |group: QueueGroup| in_flight.get(&Some(group.index())).copied().unwrap_or(0) + owner.waiting(group, slot);
+        let wanted = |group: QueueGroupId| {
+            in_flight.get(&Some(group.index())).copied().unwrap_or(0) + owner.waiting(group, slot)
+        };
         let own = owner.own_group(slot);
         let health_calls = in_flight.get(&None).copied().unwrap_or(0);
         let unnamed = share::Group::new("", 1.0, wanted(own) + health_calls);

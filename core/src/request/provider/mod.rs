@@ -34,7 +34,7 @@ use super::snapshot::{HealthState, UnavailableCause};
 use super::waiter::Waiter;
 use crate::budget::Usage;
 use crate::call::{Completion, Outcome};
-use crate::fair_queue::GroupId as QueueGroup;
+use crate::fair_queue::QueueGroupId;
 use crate::id::SlotKey;
 use crate::limit::AimdConfig;
 use crate::time::{Duration, Instant};
@@ -156,7 +156,7 @@ impl ProviderModel {
 impl ProviderModel {
     /// Returns the queue group of a request: that of its fairness group, or the resource's own group.
     #[inline]
-    pub(super) fn group(&mut self, slot: usize, named: Option<(u32, f64)>) -> QueueGroup {
+    pub(super) fn group(&mut self, slot: usize, named: Option<(u32, f64)>) -> QueueGroupId {
         match named {
             None => self.resources[slot].placement.own_group,
             Some((index, weight)) => self.queue.group(index, weight),
@@ -164,17 +164,17 @@ impl ProviderModel {
     }
 
     /// Returns the queue group of a resource's own group.
-    pub(super) fn own_group(&self, slot: usize) -> QueueGroup {
+    pub(super) fn own_group(&self, slot: usize) -> QueueGroupId {
         self.resources[slot].placement.own_group
     }
 
     /// Returns the queue group of a fairness group, if a request of it was made here.
-    pub(super) fn known_group(&self, index: u32) -> Option<QueueGroup> {
+    pub(super) fn known_group(&self, index: u32) -> Option<QueueGroupId> {
         self.queue.known_group(index)
     }
 
     /// Returns the number of waiters of a group for the resource in `slot`. O(FIFOs of the group).
-    pub(super) fn waiting(&self, group: QueueGroup, slot: usize) -> u32 {
+    pub(super) fn waiting(&self, group: QueueGroupId, slot: usize) -> u32 {
         self.queue.waiting(group, slot as u32)
     }
 

@@ -4,7 +4,7 @@
 use super::health::GrantHealth;
 use crate::budget::{AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, Usage};
 use crate::call::{Completion, Outcome};
-use crate::fair_queue::{BlockedSetId, ClassId, GroupId, ServiceRecord};
+use crate::fair_queue::{BlockedSetId, ClassId, QueueGroupId, ServiceRecord};
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::AimdConfig;
 use crate::limit::controller::{Controller, Grant};
@@ -37,7 +37,7 @@ pub(super) struct QueuePlacement {
     /// The class and blocked set of undecided calls.
     pub(super) undecided: (ClassId, BlockedSetId),
     /// The group of requests without a fairness group.
-    pub(super) own_group: GroupId,
+    pub(super) own_group: QueueGroupId,
 }
 
 /// The data that is stored with a lease.

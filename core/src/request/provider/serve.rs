@@ -4,7 +4,7 @@ use super::health::{Attempt, GrantHealth, Health};
 use super::wait_queue::{QueuePosition, WaitQueue};
 use super::{Block, ProviderModel, TaskSide, reborrow};
 use crate::budget::Usage;
-use crate::fair_queue::{Eligibility, GroupId as QueueGroup, Selection, ServiceRecord};
+use crate::fair_queue::{Eligibility, QueueGroupId, Selection, ServiceRecord};
 use crate::id::SlotKey;
 use crate::limit::controller::RecordedInstant;
 use crate::request::answer::{Denial, DenialReason, RequestEffect, RequestLease};
@@ -28,7 +28,7 @@ enum NextCall {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::request) struct NewWaiter {
     pub(in crate::request) slot: usize,
-    pub(in crate::request) group: QueueGroup,
+    pub(in crate::request) group: QueueGroupId,
     pub(in crate::request) attempt: Attempt,
     /// The run whose worker makes the request, if it is known.
     pub(in crate::request) run: Option<SlotKey>,
@@ -45,7 +45,7 @@ impl ProviderModel {
         &mut self,
         now: Instant,
         slot: usize,
-        group: QueueGroup,
+        group: QueueGroupId,
         request: &Request,
         shared: &mut Shared,
     ) -> Option<RequestLease> {

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use super::resource::QueuePlacement;
-use crate::fair_queue::{BlockedSetId, ClassId, FairQueue, FifoId, GroupId as QueueGroup};
+use crate::fair_queue::{BlockedSetId, ClassId, FairQueue, FifoId, QueueGroupId};
 use crate::map::Map;
 use crate::request::yielding::YieldClass;
 
@@ -23,7 +23,7 @@ use crate::request::yielding::YieldClass;
 pub(super) struct WaitQueue {
     pub(super) fair: FairQueue,
     /// The queue groups, by the index of the fairness group. The first request of a group creates its entry.
-    groups: Map<u32, QueueGroup>,
+    groups: Map<u32, QueueGroupId>,
     /// The FIFOs, by the queue group. Most groups have one.
     fifos: Vec<SmallVec<[(QueuePosition, FifoId); 1]>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct WaitQueue {
 /// The key of a FIFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueuePosition {
-    pub(super) group: QueueGroup,
+    pub(super) group: QueueGroupId,
     /// The slot of its resource.
     pub(super) slot: u32,
     /// The run of the worker, for a yielding waiter.
@@ -51,7 +51,7 @@ impl WaitQueue {
     }
 
     /// Returns the queue group of a fairness group, which is created with this weight if it is new.
-    pub(super) fn group(&mut self, index: u32, weight: f64) -> QueueGroup {
+    pub(super) fn group(&mut self, index: u32, weight: f64) -> QueueGroupId {
         if let Some(group) = self.groups.get(&index) {
             return *group;
         }
@@ -62,7 +62,7 @@ impl WaitQueue {
         group
     }
 
-    fn add_group(&mut self) -> QueueGroup {
+    fn add_group(&mut self) -> QueueGroupId {
         self.fifos.push(SmallVec::new());
         self.fair.add_unit_group()
     }
@@ -95,12 +95,12 @@ impl WaitQueue {
     }
 
     /// Returns the queue group of a fairness group, if a request of it was made here.
-    pub(super) fn known_group(&self, index: u32) -> Option<QueueGroup> {
+    pub(super) fn known_group(&self, index: u32) -> Option<QueueGroupId> {
         self.groups.get(&index).copied()
     }
 
     /// Returns the number of waiters of a group for the resource in `slot`. O(FIFOs of the group).
-    pub(super) fn waiting(&self, group: QueueGroup, slot: u32) -> u32 {
+    pub(super) fn waiting(&self, group: QueueGroupId, slot: u32) -> u32 {
         let of_slot = self.fifos[group.index()].iter().filter(|(position, _)| position.slot == slot);
         of_slot.map(|(_, fifo)| self.fair.fifo_len(*fifo)).sum()
     }

@@ -180,7 +180,7 @@ fn an_outage_emits_events_when_it_starts_when_it_is_probed_and_when_it_ends() {
     bench.end(probe, Outcome::Success);
     let events = core::iter::from_fn(|| bench.machine.poll_event());
     let emitted: Vec<_> =
-        events.filter(|event| event.place == EventScope::Model(bench.model)).map(|event| event.payload).collect();
+        events.filter(|event| event.scope == EventScope::Model(bench.model)).map(|event| event.payload).collect();
     let expected = [
         RequestEventPayload::ProviderDown { since: began, probe_at },
         RequestEventPayload::ProviderProbed { lease },

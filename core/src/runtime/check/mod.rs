@@ -89,13 +89,13 @@ impl fmt::Display for HostRule {
 
 /// The error of a host that violates a rule of [`runtime`](super).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {found}, expected {expected} (the rule: {rule})")]
+#[error("{step}: {found}, expected {expected} (the rule: {rule})")]
 #[non_exhaustive]
 pub struct HostError {
     /// The violated rule.
     pub rule: HostRule,
     /// The action of the check.
-    pub place: String,
+    pub step: String,
     /// The result of the action.
     pub found: String,
     /// The expected result.
@@ -103,8 +103,8 @@ pub struct HostError {
 }
 
 impl HostError {
-    fn new(rule: HostRule, place: &str, found: impl Into<String>, expected: impl Into<String>) -> Self {
-        Self { rule, place: place.into(), found: found.into(), expected: expected.into() }
+    fn new(rule: HostRule, step: &str, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { rule, step: step.into(), found: found.into(), expected: expected.into() }
     }
 }
 
@@ -163,13 +163,13 @@ struct Check<'a, H, L> {
 
 impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
     fn clock(&self) -> Result<(), HostError> {
-        let place = "the clock is read a thousand times";
-        let mut latest = self.now(place)?;
+        let step = "the clock is read a thousand times";
+        let mut latest = self.now(step)?;
         for _ in 0..1_000 {
-            let now = self.now(place)?;
+            let now = self.now(step)?;
             if now < latest {
                 let found = format!("{}ns after {}ns", now.as_nanos(), latest.as_nanos());
-                return Err(HostError::new(HostRule::ClockNeverGoesBack, place, found, "no earlier instant"));
+                return Err(HostError::new(HostRule::ClockNeverGoesBack, step, found, "no earlier instant"));
             }
             latest = now;
         }
@@ -181,11 +181,11 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         const LATER: Duration = Duration::from_millis(50);
         let now = self.now("the clock is read")?;
         for at in [Instant::ZERO, now] {
-            let place = format!("a sleep until {}ns at {}ns", at.as_nanos(), now.as_nanos());
-            let mut sleep = self.sleep(at, &place)?;
+            let step = format!("a sleep until {}ns at {}ns", at.as_nanos(), now.as_nanos());
+            let mut sleep = self.sleep(at, &step)?;
             let mut later = self.sleep(now + LATER, "a sleep of 50ms beside it")?;
             let ended = self
-                .wait(&place, HostRule::PastSleepEndsAtOnce, |context| {
+                .wait(&step, HostRule::PastSleepEndsAtOnce, |context| {
                     if sleep.poll(context)?.is_ready() {
                         return Ok(Poll::Ready(true));
                     }
@@ -199,7 +199,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
                 .await?;
             if !ended {
                 let found = "it was pending when a sleep of 50ms had ended";
-                return Err(HostError::new(HostRule::PastSleepEndsAtOnce, &place, found, "it ends at once"));
+                return Err(HostError::new(HostRule::PastSleepEndsAtOnce, &step, found, "it ends at once"));
             }
             sleep.release()?;
             later.release()?;
@@ -210,8 +210,8 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
     /// Checks spans on both sides of whole microseconds and milliseconds, where timers round.
     async fn near_sleeps(&mut self) -> Result<(), HostError> {
         for nanos in [1, 999, 1_001, 999_999, 1_000_000, 1_000_001, 1_500_000, 2_999_999] {
-            let place = format!("a sleep of {nanos}ns");
-            let mut sleep = self.sleep(self.now(&place)? + Duration::from_nanos(nanos), &place)?;
+            let step = format!("a sleep of {nanos}ns");
+            let mut sleep = self.sleep(self.now(&step)? + Duration::from_nanos(nanos), &step)?;
             self.end_of(&mut sleep).await?;
             sleep.release()?;
         }
@@ -223,16 +223,16 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         let now = self.now("the clock is read")?;
         let mut sleeps = Vec::new();
         for millis in [3, 1, 2, 2] {
-            let place = format!("a sleep of {millis}ms beside sleeps of 3ms, 1ms, 2ms and 2ms");
-            sleeps.push(self.sleep(now + Duration::from_millis(millis), &place)?);
+            let step = format!("a sleep of {millis}ms beside sleeps of 3ms, 1ms, 2ms and 2ms");
+            sleeps.push(self.sleep(now + Duration::from_millis(millis), &step)?);
         }
         self.end_of_all(sleeps).await
     }
 
     async fn latest_waker(&mut self) -> Result<(), HostError> {
-        let place = "a sleep of 2ms that is polled with one waker, then with another";
-        let at = self.now(place)? + Duration::from_millis(2);
-        let mut sleep = self.sleep(at, place)?;
+        let step = "a sleep of 2ms that is polled with one waker, then with another";
+        let at = self.now(step)? + Duration::from_millis(2);
+        let mut sleep = self.sleep(at, step)?;
         poll_fn(|context| Poll::Ready(sleep.poll(context).map(drop))).await?;
         sleep.replace_waker();
         self.end_of(&mut sleep).await?;
@@ -240,17 +240,17 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
     }
 
     async fn dropped_sleeps(&mut self) -> Result<(), HostError> {
-        let place = "a sleep that is dropped before it is polled";
-        let at = self.now(place)? + Duration::from_millis(2);
-        self.sleep(at, place)?.release()?;
+        let step = "a sleep that is dropped before it is polled";
+        let at = self.now(step)? + Duration::from_millis(2);
+        self.sleep(at, step)?.release()?;
 
         // The dropped sleep is the first, the middle and the last of three.
         for dropped in 0..3 {
-            let place = "a sleep of 1ms beside one that is dropped";
-            let at = self.now(place)? + Duration::from_millis(1);
+            let step = "a sleep of 1ms beside one that is dropped";
+            let at = self.now(step)? + Duration::from_millis(1);
             let mut sleeps = Vec::new();
             for _ in 0..3 {
-                sleeps.push(self.sleep(at, place)?.under(HostRule::DroppedSleepIsHarmless));
+                sleeps.push(self.sleep(at, step)?.under(HostRule::DroppedSleepIsHarmless));
             }
             poll_fn(|context| Poll::Ready(sleeps.iter_mut().try_for_each(|sleep| sleep.poll(context).map(drop))))
                 .await?;
@@ -276,13 +276,13 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         for at in instants {
             sleeps.push(self.sleep(at, &format!("a sleep until {}ns", at.as_nanos()))?);
         }
-        let place = "a sleep of 2ms beside sleeps until far instants";
-        let mut near = self.sleep(now + Duration::from_millis(2), place)?;
-        self.wait(place, HostRule::SleepEnds, |context| {
+        let step = "a sleep of 2ms beside sleeps until far instants";
+        let mut near = self.sleep(now + Duration::from_millis(2), step)?;
+        self.wait(step, HostRule::SleepEnds, |context| {
             for sleep in &mut sleeps {
                 if sleep.poll(context)?.is_ready() {
                     let (found, expected) = ("it ended within milliseconds", "it is pending");
-                    return Err(HostError::new(HostRule::FarSleepStaysPending, sleep.place(), found, expected));
+                    return Err(HostError::new(HostRule::FarSleepStaysPending, sleep.step(), found, expected));
                 }
             }
             near.poll(context)
@@ -292,24 +292,24 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
         near.release()?;
 
         // A timer whose thread ended because of the far sleeps fails here.
-        let place = "a sleep of 1ms after sleeps until far instants";
-        let mut sleep = self.sleep(self.now(place)? + Duration::from_millis(1), place)?;
+        let step = "a sleep of 1ms after sleeps until far instants";
+        let mut sleep = self.sleep(self.now(step)? + Duration::from_millis(1), step)?;
         self.end_of(&mut sleep).await?;
         sleep.release()
     }
 }
 
 fn check_lock<R: RawMutex>() -> Result<(), HostError> {
-    let place = "the lock is taken with `try_lock` while it is held, and after";
+    let step = "the lock is taken with `try_lock` while it is held, and after";
     let lock = Mutex::<R, u32>::new(0);
-    let (while_held, after) = panic_is_error(place, || {
+    let (while_held, after) = panic_is_error(step, || {
         let guard = lock.lock();
         let while_held = lock.try_lock().is_some();
         drop(guard);
         *lock.lock() += 1;
         (while_held, lock.try_lock().is_some_and(|count| *count == 1))
     })?;
-    let broken = |found| Err(HostError::new(HostRule::LockExcludes, place, found, "no guard, then a guard"));
+    let broken = |found| Err(HostError::new(HostRule::LockExcludes, step, found, "no guard, then a guard"));
     match (while_held, after) {
         (false, true) => Ok(()),
         (true, _) => broken("it was acquired twice"),
@@ -319,12 +319,12 @@ fn check_lock<R: RawMutex>() -> Result<(), HostError> {
 
 /// The building blocks of the checks.
 impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
-    fn now(&self, place: &str) -> Result<Instant, HostError> {
-        panic_is_error(place, || self.host.now())
+    fn now(&self, step: &str) -> Result<Instant, HostError> {
+        panic_is_error(step, || self.host.now())
     }
 
-    fn sleep(&self, at: Instant, place: &str) -> Result<Watched<H::Sleep>, HostError> {
-        Ok(Watched::new(panic_is_error(place, || self.host.sleep_until(at))?, at, place))
+    fn sleep(&self, at: Instant, step: &str) -> Result<Watched<H::Sleep>, HostError> {
+        Ok(Watched::new(panic_is_error(step, || self.host.sleep_until(at))?, at, step))
     }
 
     async fn end_of_all(&mut self, mut sleeps: Vec<Watched<H::Sleep>>) -> Result<(), HostError> {
@@ -339,13 +339,13 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
 
     /// Waits until `sleep` has ended, and checks that this was not too early.
     async fn end_of(&mut self, sleep: &mut Watched<H::Sleep>) -> Result<(), HostError> {
-        let place = String::from(sleep.place());
-        self.wait(&place, sleep.rule(), |context| sleep.poll(context)).await?;
-        let now = self.now(&place)?;
+        let step = String::from(sleep.step());
+        self.wait(&step, sleep.rule(), |context| sleep.poll(context)).await?;
+        let now = self.now(&step)?;
         if now < sleep.at() {
             let found = format!("it ended at {}ns", now.as_nanos());
             let expected = format!("no end before {}ns", sleep.at().as_nanos());
-            return Err(HostError::new(HostRule::SleepNeverEndsEarly, &place, found, expected));
+            return Err(HostError::new(HostRule::SleepNeverEndsEarly, &step, found, expected));
         }
         Ok(())
     }
@@ -354,14 +354,14 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
     /// because its end may be what woke the task: what is ready by then came without a wake.
     async fn wait<T>(
         &mut self,
-        place: &str,
+        step: &str,
         rule: HostRule,
         mut poll: impl FnMut(&mut Context<'_>) -> Result<Poll<T>, HostError>,
     ) -> Result<T, HostError> {
         poll_fn(|context| match self.limit.as_mut().poll(context) {
             Poll::Ready(()) => {
                 let found = "nothing had happened when the limit of the check was over";
-                Poll::Ready(Err(HostError::new(rule, place, found, "an end")))
+                Poll::Ready(Err(HostError::new(rule, step, found, "an end")))
             }
             Poll::Pending => match poll(context) {
                 Ok(poll) => poll.map(Ok),
@@ -373,7 +373,7 @@ impl<H: Host, L: Future<Output = ()>> Check<'_, H, L> {
 }
 
 /// Runs code of the host. With the feature `std`, a panic becomes an error.
-fn panic_is_error<T>(place: &str, code: impl FnOnce() -> T) -> Result<T, HostError> {
+fn panic_is_error<T>(step: &str, code: impl FnOnce() -> T) -> Result<T, HostError> {
     panics::catch("it panicked", code)
-        .map_err(|found| HostError::new(HostRule::HostNeverPanics, place, found, "no panic"))
+        .map_err(|found| HostError::new(HostRule::HostNeverPanics, step, found, "no panic"))
 }

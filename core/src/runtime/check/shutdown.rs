@@ -47,8 +47,8 @@ impl ShutdownWatch {
         if self.0.load(Ordering::Acquire) {
             return Ok(());
         }
-        let (place, found) = ("the runtime shuts down", "a spawned future was kept");
-        Err(HostError::new(HostRule::ShutdownDropsFutures, place, found, "it is dropped"))
+        let (step, found) = ("the runtime shuts down", "a spawned future was kept");
+        Err(HostError::new(HostRule::ShutdownDropsFutures, step, found, "it is dropped"))
     }
 }
 

@@ -34,16 +34,16 @@ pub async fn check_spawn_within<H: Host + Spawn<SpawnProbe<H>>>(
     host: H,
     limit: impl Future<Output = ()>,
 ) -> Result<(), HostError> {
-    let place = "three futures are spawned, which wait for each other and sleep for 1ms";
+    let step = "three futures are spawned, which wait for each other and sleep for 1ms";
     let shared = Arc::new(Mutex::new(Counts::default()));
     for _ in 0..PROBES {
         // This clone is dropped before the future runs, as that of a gate may be.
         let spawner = host.clone();
         let probe = SpawnProbe::new(host.clone(), Arc::clone(&shared));
-        panic_is_error(place, move || spawner.spawn(probe))?;
+        panic_is_error(step, move || spawner.spawn(probe))?;
     }
     let mut check = Check { host, limit: pin!(limit) };
-    let ended = check.wait(place, HostRule::SpawnedFutureRuns, |context| {
+    let ended = check.wait(step, HostRule::SpawnedFutureRuns, |context| {
         let waker = context.waker().clone();
         let (counts, replaced) = {
             let mut counts = shared.lock();
@@ -54,7 +54,7 @@ pub async fn check_spawn_within<H: Host + Spawn<SpawnProbe<H>>>(
         match counts {
             (polls, _, Some(polls_of_lost)) => {
                 let found = format!("one was dropped after {polls_of_lost} polls, {polls} polls in all");
-                Err(HostError::new(HostRule::SpawnedFutureIsKept, place, found, "all three run to their end"))
+                Err(HostError::new(HostRule::SpawnedFutureIsKept, step, found, "all three run to their end"))
             }
             (_, PROBES, None) => Ok(Poll::Ready(())),
             _ => Ok(Poll::Pending),
@@ -67,7 +67,7 @@ pub async fn check_spawn_within<H: Host + Spawn<SpawnProbe<H>>>(
             return error;
         }
         let found = format!("{begun} had begun and {ended} had ended, {polls} polls in all, when the limit was over");
-        HostError::new(HostRule::SpawnedFutureRuns, place, found, "all three run to their end")
+        HostError::new(HostRule::SpawnedFutureRuns, step, found, "all three run to their end")
     })
 }
 
@@ -126,7 +126,7 @@ impl<H: Host> SpawnProbe<H> {
     }
 }
 
-// Nothing is pinned in place, because the sleep is in a box.
+// Nothing is pinned in step, because the sleep is in a box.
 impl<H: Host> Unpin for SpawnProbe<H> {}
 
 impl<H: Host> Future for SpawnProbe<H> {

@@ -37,13 +37,13 @@ where
     let mut check = Check { host, limit: pin!(limit) };
 
     // The delay is long enough for the executor to park meanwhile.
-    let place = "a thread wakes the task that awaits the check after 2ms";
-    check.on_other_thread(place, |_| thread::sleep(StdDuration::from_millis(2))).await?;
+    let step = "a thread wakes the task that awaits the check after 2ms";
+    check.on_other_thread(step, |_| thread::sleep(StdDuration::from_millis(2))).await?;
 
-    let place = "another thread reads the clock, and makes and drops sleeps";
-    let before = check.now(place)?;
+    let step = "another thread reads the clock, and makes and drops sleeps";
+    let before = check.now(step)?;
     let (there, sleep) = check
-        .on_other_thread(place, |host| {
+        .on_other_thread(step, |host| {
             let mut far = std::boxed::Box::pin(host.sleep_until(Instant::MAX));
             let _ = far.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             drop(far);
@@ -51,18 +51,18 @@ where
             (now, host.sleep_until(now + Duration::from_millis(1)))
         })
         .await?;
-    let after = check.now(place)?;
+    let after = check.now(step)?;
     if !(before..=after).contains(&there) {
         let found = std::format!("{}ns there", there.as_nanos());
         let expected = std::format!("{}ns to {}ns, as here before and after", before.as_nanos(), after.as_nanos());
-        return Err(HostError::new(HostRule::ClockNeverGoesBack, place, found, expected));
+        return Err(HostError::new(HostRule::ClockNeverGoesBack, step, found, expected));
     }
     let at = there + Duration::from_millis(1);
     let mut sleep = Watched::new(sleep, at, "a sleep of 1ms that another thread made");
     check.end_of(&mut sleep).await?;
     sleep.release()?;
 
-    let place = "another thread tries the lock while it is held, and after";
+    let step = "another thread tries the lock while it is held, and after";
     let lock = Arc::new(HostMutex::<H::Lock, ()>::new(()));
     for (is_held, expected) in [(true, "no guard"), (false, "a guard")] {
         let lock_of_other = Arc::clone(&lock);
@@ -72,7 +72,7 @@ where
         drop(guard);
         if tried.is_ok_and(|is_acquired| is_acquired == is_held) {
             let found = if is_held { "it was acquired twice" } else { "it stayed locked" };
-            return Err(HostError::new(HostRule::LockExcludes, place, found, expected));
+            return Err(HostError::new(HostRule::LockExcludes, step, found, expected));
         }
     }
     Ok(())
@@ -85,19 +85,19 @@ impl<H: Host + Send + 'static, L: Future<Output = ()>> Check<'_, H, L> {
     /// Waits for a thread that runs `code` and then wakes this task.
     async fn on_other_thread<T: Send + 'static>(
         &mut self,
-        place: &'static str,
+        step: &'static str,
         code: impl FnOnce(&H) -> T + Send + 'static,
     ) -> Result<T, HostError> {
         let handoff: Handoff<T> = Arc::default();
         let mut start = Some((self.host.clone(), Arc::clone(&handoff), code));
-        self.wait(place, HostRule::WakesFromOtherThreads, move |context| {
+        self.wait(step, HostRule::WakesFromOtherThreads, move |context| {
             let mut shared = handoff.lock().unwrap_or_else(PoisonError::into_inner);
             shared.1 = Some(context.waker().clone());
             let result = shared.0.take();
             drop(shared);
             if let Some((host, handoff, code)) = start.take() {
                 let run = move || {
-                    let result = panic_is_error(place, || code(&host));
+                    let result = panic_is_error(step, || code(&host));
                     let mut shared = handoff.lock().unwrap_or_else(PoisonError::into_inner);
                     shared.0 = Some(result);
                     let waker = shared.1.take();
@@ -106,7 +106,7 @@ impl<H: Host + Send + 'static, L: Future<Output = ()>> Check<'_, H, L> {
                 };
                 thread::Builder::new().spawn(run).map_err(|error| {
                     let found: String = error.to_string();
-                    HostError::new(HostRule::WakesFromOtherThreads, place, found, "a thread")
+                    HostError::new(HostRule::WakesFromOtherThreads, step, found, "a thread")
                 })?;
             }
             result.transpose().map(|value| value.map_or(Poll::Pending, Poll::Ready))

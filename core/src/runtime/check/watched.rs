@@ -19,7 +19,7 @@ pub(super) struct Watched<S> {
     /// `None` once the sleep has ended or was released.
     sleep: Option<Pin<Box<S>>>,
     at: Instant,
-    place: String,
+    step: String,
     /// The rule that is violated if the sleep never ends.
     rule: HostRule,
     /// The waker of the latest poll. `None` before the first.
@@ -44,9 +44,9 @@ impl Wake for Signal {
 }
 
 impl<S: Future<Output = ()>> Watched<S> {
-    pub(super) fn new(sleep: S, at: Instant, place: &str) -> Self {
+    pub(super) fn new(sleep: S, at: Instant, step: &str) -> Self {
         let rule = HostRule::SleepEnds;
-        Self { sleep: Some(Box::pin(sleep)), at, place: place.into(), rule, signal: None }
+        Self { sleep: Some(Box::pin(sleep)), at, step: step.into(), rule, signal: None }
     }
 
     /// Sets the rule that is violated if the sleep never ends.
@@ -59,8 +59,8 @@ impl<S: Future<Output = ()>> Watched<S> {
         self.at
     }
 
-    pub(super) fn place(&self) -> &str {
-        &self.place
+    pub(super) fn step(&self) -> &str {
+        &self.step
     }
 
     pub(super) fn rule(&self) -> HostRule {
@@ -83,7 +83,7 @@ impl<S: Future<Output = ()>> Watched<S> {
         if !is_woken {
             return Ok(Poll::Pending);
         }
-        let polled = panic_is_error(&self.place, || sleep.as_mut().poll(&mut Context::from_waker(&waker)))?;
+        let polled = panic_is_error(&self.step, || sleep.as_mut().poll(&mut Context::from_waker(&waker)))?;
         if polled.is_ready() {
             self.drop_sleep()?;
         }
@@ -99,7 +99,7 @@ impl<S: Future<Output = ()>> Watched<S> {
 impl<S> Watched<S> {
     fn drop_sleep(&mut self) -> Result<(), HostError> {
         let sleep = self.sleep.take();
-        panic_is_error(&self.place, || drop(sleep))
+        panic_is_error(&self.step, || drop(sleep))
     }
 }
 

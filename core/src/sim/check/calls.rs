@@ -57,7 +57,7 @@ impl Check for Calls {
     const LAW: Law = Law::Calls;
 
     fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
-        let EventScope::Resource(resource) = event.place else { return Ok(()) };
+        let EventScope::Resource(resource) = event.scope else { return Ok(()) };
         match event.payload {
             RequestEventPayload::WaitStarted { waiter: Some(waiter) } => {
                 ensure(self.waiters.insert(waiter), || format!("{waiter:?} already waits"))

@@ -14,17 +14,19 @@ use crate::map::Map;
 use crate::pipeline::event::{SchedulerEvent, SchedulerEventPayload, StopKind};
 use crate::pipeline::{ColumnId, FinishedRowGroup, RunReport, Strategy};
 
-/// The row groups in progress, and those that were handed out to their checkpoint.
+/// The row groups in progress, and those whose checkpoint was requested.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checkpoints {
-    /// By row group that was handed out and not answered: the number of rows to be saved, and of unmade rows.
+    /// By row group whose checkpoint was requested and has not ended: the number of rows to be saved, and of
+    /// unmade rows.
     out: Map<u32, (u32, u32)>,
     saved: BTreeSet<u32>,
     /// The row groups that are admitted, and neither saved nor discarded yet.
     in_progress: BTreeSet<u32>,
     incomplete: IncompleteRowGroups,
-    /// Whether a stop so far allowed row groups to be saved partly. Such a row group is still handed out if a
-    /// stop that discards follows at the same instant or while the row group's hook is running.
+    /// Whether a stop so far allowed row groups to be saved partly. The checkpoint of such a row group is
+    /// still requested if a stop that discards follows at the same instant or while the row group's hook is
+    /// running.
     may_save_partly: bool,
 }
 
@@ -154,7 +156,7 @@ impl Check for Checkpoints {
                 ensure(is_new, || format!("row group {row_group} was admitted twice"))
             }
             SchedulerEventPayload::WorkerSpawned { .. } => ensure(!self.out.contains_key(&row_group), || {
-                format!("a worker was started for row group {row_group} after it was handed out")
+                format!("a worker was started for row group {row_group} after its checkpoint was requested")
             }),
             SchedulerEventPayload::RowGroupCheckpointed { rows, unmade } => {
                 let expected = self.out.remove(&row_group);
@@ -188,9 +190,9 @@ impl Check for Checkpoints {
     fn on_lifecycle_step(&mut self, rules: &Rules, open: &OpenRowGroups, what: &LifecycleStep<'_>) -> CheckResult {
         match *what {
             LifecycleStep::Checkpoint(group) => self.on_checkpoint(rules, open, group),
-            LifecycleStep::CheckpointEnded { row_group, .. } => {
-                ensure(self.out.contains_key(&row_group), || format!("row group {row_group} was not handed out"))
-            }
+            LifecycleStep::CheckpointEnded { row_group, .. } => ensure(self.out.contains_key(&row_group), || {
+                format!("the checkpoint of row group {row_group} was not requested")
+            }),
             _ => Ok(()),
         }
     }

@@ -65,7 +65,7 @@ use core::fmt;
 use self::open_row_groups::{OpenRowGroups, Rules};
 pub use self::room::ResourceLimits;
 use crate::pipeline::event::SchedulerEvent;
-use crate::pipeline::{Batch, ColumnId, FinishedRowGroup, PipelineConfig, Plan, RunReport};
+use crate::pipeline::{ColumnId, FinishedRowGroup, PipelineConfig, Plan, RunReport, SeededRowGroup};
 use crate::request::event::RequestEvent;
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
@@ -142,7 +142,7 @@ pub struct Violation {
 #[non_exhaustive]
 pub enum LifecycleStep<'a> {
     /// The pre-batch hook is called.
-    PreBatch(&'a Batch),
+    PreBatch(&'a SeededRowGroup),
     /// The pre-batch hook ended.
     PreBatchEnded {
         /// The row group.
@@ -159,7 +159,7 @@ pub enum LifecycleStep<'a> {
         /// Whether it succeeded.
         succeeded: bool,
     },
-    /// A row group is handed out to its checkpoint.
+    /// The checkpoint of a row group is requested.
     Checkpoint(&'a FinishedRowGroup),
     /// A checkpoint ended.
     CheckpointEnded {
@@ -321,7 +321,7 @@ impl RunChecker {
         run_check(&mut self.room, at, None, |room| room.check_quiescent(at, all_limits))
     }
 
-    /// Checks a step between the pipeline and its host. Call it when a hook or a checkpoint is handed out,
+    /// Checks a step between the pipeline and its host. Call it when a hook or a checkpoint is requested,
     /// and right before its result, or a cancellation, is passed to the pipeline.
     pub fn on_lifecycle_step(&mut self, at: Instant, what: &LifecycleStep<'_>) -> Result<(), Violation> {
         let Self { rules, open, .. } = self;

@@ -338,7 +338,7 @@ impl Check for Outages {
     }
 
     fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
-        let resource = match event.place {
+        let resource = match event.scope {
             EventScope::Model(id) => return self.on_model(event.at, id, event.payload),
             EventScope::Resource(resource) => resource,
             EventScope::Controller => return Ok(()),

@@ -89,7 +89,7 @@ impl Check for Room {
     const LAW: Law = Law::Room;
 
     fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
-        let EventScope::Resource(resource) = event.place else { return Ok(()) };
+        let EventScope::Resource(resource) = event.scope else { return Ok(()) };
         match event.payload {
             RequestEventPayload::WaitStarted { waiter: Some(_) } => *self.waiters.entry(resource).or_default() += 1,
             RequestEventPayload::WaitCompleted { waiter: Some(_), .. }

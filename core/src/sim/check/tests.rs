@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 enum CheckerInput {
     Event(SchedulerEvent),
     Request(RequestEvent),
-    PreBatch(Batch),
+    PreBatch(SeededRowGroup),
     PreBatchEnded(u32, Vec<u32>),
     PostBatch(FinishedRowGroup),
     PostBatchEnded(u32),
@@ -164,7 +164,7 @@ impl Record {
         let mut checker = RunChecker::new(&self.plan, &self.config);
         let resource = self.steps.iter().find_map(|step| match step {
             CheckerInput::Request(RequestEvent {
-                place: crate::request::event::EventScope::Resource(resource),
+                scope: crate::request::event::EventScope::Resource(resource),
                 ..
             }) => Some(*resource),
             _ => None,
@@ -459,7 +459,7 @@ fn hooks_that_are_missing_repeated_or_early_are_reported() {
 fn a_repeated_or_incomplete_checkpoint_and_one_with_altered_rows_are_reported() {
     let at = record().find(|step| matches!(step, CheckerInput::Checkpoint(group) if group.row_group == 0));
     let twice = record().steps[at].clone();
-    assert_eq!(record().with(at, twice).broken_law(), Law::Checkpoints, "it is handed out twice");
+    assert_eq!(record().with(at, twice).broken_law(), Law::Checkpoints, "its checkpoint is requested twice");
 
     let mut unmade = record();
     let judged = unmade.find_task((2, 0, 2), completed);

@@ -54,7 +54,7 @@
 //! ```
 //!
 //! The thresholds fit scenarios whose tasks are short relative to the run. A scenario in which tasks wait
-//! for a model under pressure shows little about a policy, because [advice](Scenario::advisory) holds back
+//! for a model under pressure shows little about a policy, because [advice](Scenario::advisory) defers
 //! tasks that the policy would start.
 
 mod criteria;
@@ -268,8 +268,8 @@ impl PolicyReport {
 /// and each may hold four while the other one competes.
 ///
 /// `long` has 96 tasks of 60 ms, which are ready at once. `short` has 384 tasks of 20 ms, which are ready
-/// after 240 ms. At first one group could borrow what the other one leaves. Then both compete, and at the
-/// end one could borrow again.
+/// after 240 ms, when the one task of `late`, which needs no slot, is done. At first one group could borrow
+/// what the other one leaves. Then both compete, and at the end one could borrow again.
 #[must_use]
 pub fn two_groups() -> Scenario {
     let rows = 96;

@@ -14,6 +14,7 @@ use super::scenario::{Scenario, builtin};
 
 /// What a scenario is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Suite {
     /// It shows one behaviour: the built-in scenarios.
     Playground,

@@ -2,7 +2,7 @@
 //!
 //! After a failed call, the next attempt of the task continues with that call. Real hosts do the same,
 //! because they keep the responses of earlier calls. If every attempt began with its first call, a run could
-//! go on for ever: a provider that serves fewer calls in a row than a task makes would never let a task
+//! never end: a provider that serves fewer calls in a row than a task makes would never let a task
 //! complete.
 
 use alloc::format;
@@ -28,7 +28,7 @@ const REFUSAL_LATENCY: Duration = Duration::from_millis(5);
 /// The time that a call waits for a provider that does not respond.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The work that each task of a column does, and how many of its workers do what.
+/// The work of each task of a column, and the numbers of its workers by activity.
 pub(super) struct ColumnWork {
     /// The index of the model that the tasks call first.
     pub(super) provider: Option<usize>,
@@ -42,7 +42,7 @@ pub(super) struct ColumnWork {
     tokens: u32,
     /// How long the local work of a task takes.
     local: Duration,
-    /// `None` if every task succeeds, as far as the column decides it.
+    /// `None` if the column has no random outcomes.
     chances: Option<Chances>,
     /// The row of the run whose task panics.
     fatal_at: Option<u64>,

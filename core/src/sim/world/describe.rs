@@ -33,14 +33,14 @@ pub(super) fn task_wait(wait: &TaskWait) -> String {
         TaskWait::Batch => "ready, and starts together with other rows".to_string(),
         TaskWait::PreBatchHook => "the pre-batch hook has not ended".to_string(),
         TaskWait::Upstream { column, .. } => format!("waits for `{column}`"),
-        TaskWait::Turn { row_group, row: None } => {
+        TaskWait::ColumnOrder { row_group, row: None } => {
             format!("the column is ordered: it is the turn of row group {row_group}")
         }
-        TaskWait::Turn { row_group, row: Some(row) } => {
+        TaskWait::ColumnOrder { row_group, row: Some(row) } => {
             format!("the column is ordered: it is the turn of row {row} of row group {row_group}")
         }
         TaskWait::Round => "failed, and is retried when nothing else of its row group is left".to_string(),
-        TaskWait::Pause { until } => format!("failed, and is retried at {}", At(*until)),
+        TaskWait::Delayed { until } => format!("failed, and is retried at {}", At(*until)),
         TaskWait::Denied { denial } => task_denial(denial),
         TaskWait::Behind { .. } => "another task of its group is first".to_string(),
         TaskWait::Queue => "could start, but other tasks are first".to_string(),
@@ -87,8 +87,8 @@ pub(super) fn slot_wait(wait: &SlotWait) -> String {
         SlotWait::NotRunning => "the run has nothing to start".to_string(),
         SlotWait::Denied { denial } => format!("the next task may not start: {}", task_denial(denial)),
         SlotWait::Queue => "other tasks are first".to_string(),
-        SlotWait::HandedOut { row_group } => format!("row group {row_group} waits for its hook or checkpoint"),
-        SlotWait::Pause { until } => format!("failed tasks are paused until {}", At(*until)),
+        SlotWait::HookOrCheckpoint { row_group } => format!("row group {row_group} waits for its hook or checkpoint"),
+        SlotWait::Delayed { until } => format!("failed tasks are delayed until {}", At(*until)),
         SlotWait::RowGroups { reason } => {
             format!("no queued task needs one, and no row group is started: {}", row_group_block(*reason))
         }

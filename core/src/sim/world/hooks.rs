@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{DigestEntry, Due, World};
-use crate::pipeline::{Batch, FinishedRowGroup, HookError, SaveError};
+use crate::pipeline::{FinishedRowGroup, HookError, SaveError, SeededRowGroup};
 use crate::sim::check::LifecycleStep;
 use crate::sim::scenario::{CallbackSpec, PreBatch};
 use crate::time::Duration;
@@ -17,9 +17,9 @@ pub(super) struct CallbackBehaviour {
 }
 
 impl World {
-    pub(super) fn begin_pre_batch(&mut self, batch: &Batch) {
+    pub(super) fn begin_pre_batch(&mut self, batch: &SeededRowGroup) {
         self.add_to_digest(DigestEntry::PreBatchStarted, u64::from(batch.row_group));
-        let Batch { row_group, rows, .. } = *batch;
+        let SeededRowGroup { row_group, rows, .. } = *batch;
         self.process_after(self.callbacks.pre_batch.takes, Due::PreBatch { row_group, rows });
     }
 

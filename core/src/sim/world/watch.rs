@@ -33,7 +33,7 @@ pub enum Observation {
     Scheduler(SchedulerEvent),
     /// An event of request admission.
     Request(RequestEvent),
-    /// A hook or a checkpoint was handed out or ended, or the run was cancelled.
+    /// A hook or a checkpoint was requested or ended, or the run was cancelled.
     LifecycleStep {
         /// The instant of the step.
         at: Instant,
@@ -59,7 +59,7 @@ impl fmt::Display for Observation {
                 }
                 write!(f, ": {payload:?}")
             }
-            Self::Request(RequestEvent { at, place, payload, .. }) => write!(f, "{at} request, {place:?}: {payload:?}"),
+            Self::Request(RequestEvent { at, scope, payload, .. }) => write!(f, "{at} request, {scope:?}: {payload:?}"),
             Self::LifecycleStep { at, what, row_group } => {
                 write!(f, "{at} host")?;
                 row_group.map_or(Ok(()), |row_group| write!(f, ", row group {row_group}"))?;

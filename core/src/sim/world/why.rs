@@ -177,11 +177,11 @@ impl World {
     }
 
     fn why_row_groups(&self, lines: &mut Vec<Why>) {
-        let (block, count, handed_out) = self.pipeline.why_row_groups();
-        if handed_out > 0 {
-            let what = format!("{}, waiting", describe::count(handed_out, "row group"));
+        let (block, count, in_host) = self.pipeline.why_row_groups();
+        if in_host > 0 {
+            let what = format!("{}, waiting", describe::count(in_host, "row group"));
             let why = String::from("their hook or checkpoint has not ended");
-            lines.push(Why { what, why, count: handed_out });
+            lines.push(Why { what, why, count: in_host });
         }
         if count > 0 {
             let what = format!("{}, not started", describe::count(count, "row group"));

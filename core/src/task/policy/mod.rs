@@ -179,7 +179,7 @@ impl<'a> PolicyView<'a> {
     /// Returns the candidate's group.
     #[must_use]
     pub fn group(&self) -> TaskGroupId {
-        TaskGroupId(crate::fair_queue::GroupId(self.group))
+        TaskGroupId(crate::fair_queue::QueueGroupId(self.group))
     }
 
     /// Returns the group's limit on leases, if it has one.

@@ -102,7 +102,7 @@ impl Record {
 
     fn calls_at(&self, at: Instant, is_it: impl Fn(EventScope) -> bool) -> (i64, i64) {
         let (mut in_flight, mut waiters) = (0, 0);
-        for event in self.requests.iter().filter(|event| event.at <= at && is_it(event.place)) {
+        for event in self.requests.iter().filter(|event| event.at <= at && is_it(event.scope)) {
             match event.payload {
                 RequestEventPayload::LeaseAcquired { .. } => in_flight += 1,
                 RequestEventPayload::LeaseReleased { .. } => in_flight -= 1,

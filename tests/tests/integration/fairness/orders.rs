@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, GroupId, MIN_WEIGHT};
+use tidegate_core::fair_queue::{BlockedSetId, ClassId, Eligibility, FairQueue, MIN_WEIGHT, QueueGroupId};
 
 /// Decides whose item goes next. Groups are numbered from 0.
 pub(crate) trait Order {
@@ -17,7 +17,7 @@ pub(crate) trait Order {
 /// The queue under test.
 pub(crate) struct Real {
     queue: FairQueue,
-    places: Vec<(GroupId, ClassId, BlockedSetId)>,
+    places: Vec<(QueueGroupId, ClassId, BlockedSetId)>,
     is_blocked: Vec<bool>,
     items: u64,
     pub(crate) rebases: u64,

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use tidegate_core::driver::{self, FatalError, SaveError, Workload};
 use tidegate_core::pipeline::{
-    Batch, Column, FailureKind, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PipelineEffect,
-    PlanBuilder, RetryKind, RunReport, StopReason, Strategy, Task, TaskOutcome,
+    Column, FailureKind, FinishedRowGroup, Hook, HookError, Pipeline, PipelineConfig, PipelineEffect, PlanBuilder,
+    RetryKind, RunReport, SeededRowGroup, StopReason, Strategy, Task, TaskOutcome,
 };
 use tidegate_core::runtime::{Spawn, Timer};
 use tidegate_core::task::TaskGroup;
@@ -71,7 +71,7 @@ impl Workload for Tasks {
         ready(self.save.clone())
     }
 
-    fn poll_pre_batch(&self, _: Batch, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+    fn poll_pre_batch(&self, _: SeededRowGroup, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
         self.poll_hook(context).map_ok(|()| Vec::new())
     }
 

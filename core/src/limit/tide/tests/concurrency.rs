@@ -165,7 +165,7 @@ fn where_latency_grows_with_load_the_limit_stays_a_little_above_the_knee() {
 }
 
 #[test]
-fn where_calls_take_milliseconds_a_delay_of_milliseconds_does_not_hold_the_limit_back() {
+fn where_calls_take_milliseconds_a_delay_of_milliseconds_does_not_lower_the_limit() {
     let mut bench = starting_at(10);
     bench.serve(millis(60_000), &mut |_, out| (millis(1 + out as u64 / 16), None));
     assert_eq!(bench.limit(), 64);

@@ -45,7 +45,7 @@
 //! | [`measure`] gives [`Figures`], [`score`] a [`Score`] | the results of a run, in full and in short |
 //! | [`call_times`] gives [`CallTimes`] | when each call of a run was sent and ended |
 //! | [`Table`] | all contenders on all named cases, as Markdown |
-//! | [`trace()`] gives a [`Trace`] with a [`Series`] | a run over time |
+//! | [`trace()`] gives a [`ControlTrace`] with a [`Series`] | a run over time |
 //! | [`Example`] | the cases to show as charts |
 //! | [`Survey`] | the scores on many drawn cases |
 
@@ -74,7 +74,7 @@ pub use oracle::Oracle;
 pub use series::Series;
 pub use survey::{KindFigures, OfKind, Share, Spread, Survey, Surveyed};
 pub use table::Table;
-pub use trace::{Example, Trace, trace};
+pub use trace::{ControlTrace, Example, trace};
 
 use alloc::vec::Vec;
 

@@ -22,7 +22,7 @@ const MAX_CAP: u32 = 256;
 /// A run of a contender on a case, over time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Trace {
+pub struct ControlTrace {
     /// The contender's name, or `oracle`.
     pub contender: String,
     /// The result of the run.
@@ -31,7 +31,7 @@ pub struct Trace {
     pub series: Series,
 }
 
-impl Trace {
+impl ControlTrace {
     fn of(name: &str, case: &ControlCase, run: &Run, oracle: &Run) -> Self {
         let series = run.ticks.coarser(case.window(), case.span);
         Self { contender: name.to_string(), score: Score::of(case, run, oracle), series }
@@ -42,22 +42,22 @@ impl Trace {
 /// [`ControlCase::window`].
 ///
 /// `oracle` must be that of the case. Returns an error if the case or the contender's settings are invalid.
-pub fn trace(case: &ControlCase, contender: &Contender, oracle: &Oracle) -> Result<Trace, ConfigError> {
+pub fn trace(case: &ControlCase, contender: &Contender, oracle: &Oracle) -> Result<ControlTrace, ConfigError> {
     let run = drive::run(case, contender, oracle.seed(), 1)?;
-    Ok(Trace::of(&contender.name, case, &run, oracle.run()))
+    Ok(ControlTrace::of(&contender.name, case, &run, oracle.run()))
 }
 
 impl Oracle {
     /// Returns the oracle's own run over time. `case` must be the case that the oracle was created from.
     #[must_use]
-    pub fn trace(&self, case: &ControlCase) -> Trace {
-        Trace::of("oracle", case, self.run(), self.run())
+    pub fn trace(&self, case: &ControlCase) -> ControlTrace {
+        ControlTrace::of("oracle", case, self.run(), self.run())
     }
 }
 
 impl ControlCase {
-    /// Returns the window length of the case's [traces](Trace), in whole seconds. It is a hundredth of the
-    /// case's duration, but at least the median latency of its calls, rounded up.
+    /// Returns the window length of the case's [traces](ControlTrace), in whole seconds. It is a hundredth of
+    /// the case's duration, but at least the median latency of its calls, rounded up.
     #[must_use]
     pub fn window(&self) -> Duration {
         let hundredth = Duration::from_nanos(self.span.as_nanos() / TRACE_WINDOWS);

@@ -16,7 +16,7 @@ use std::thread;
 
 use tidegate_core::error::ConfigError;
 use tidegate_core::sim::suite::control::{
-    Contender, Example, Oracle, Score, Spread, Survey, Surveyed, Trace, score, trace,
+    Contender, ControlTrace, Example, Oracle, Score, Spread, Survey, Surveyed, score, trace,
 };
 
 use crate::app::error::Error;
@@ -51,9 +51,9 @@ pub struct CaseTraces {
     /// Whether the provider is drawn from a seed.
     pub is_drawn: bool,
     /// The run of the oracle.
-    pub oracle: Trace,
+    pub oracle: ControlTrace,
     /// The runs of tidegate's algorithms, then those of the peers.
-    pub traces: Vec<Trace>,
+    pub traces: Vec<ControlTrace>,
 }
 
 /// Runs the named cases, and `count` providers drawn from the seeds `from` and up.
@@ -101,7 +101,7 @@ impl CaseTraces {
     fn of(Example { case, seed, .. }: &Example, is_drawn: bool, recorded: &[PeerRecord]) -> Result<Self, ConfigError> {
         let oracle = Oracle::of(case, *seed)?;
         let ours = CHARTED.iter().map(|contender| trace(case, &contender(), &oracle));
-        let mut traces: Vec<Trace> = ours.collect::<Result<_, _>>()?;
+        let mut traces: Vec<ControlTrace> = ours.collect::<Result<_, _>>()?;
         traces.extend(recorded.iter().filter(|it| it.matches_case(case, &oracle)).map(|it| it.trace.clone()));
         let (name, description) = (case.name.clone(), case.description());
         Ok(Self { name, description, is_drawn, oracle: oracle.trace(case), traces })

@@ -1,7 +1,7 @@
 //! The report of the control suite: one HTML file that loads nothing else.
 
 use maud::{Markup, html};
-use tidegate_core::sim::suite::control::{KindFigures, OfKind, Series, Trace};
+use tidegate_core::sim::suite::control::{ControlTrace, KindFigures, OfKind, Series};
 
 use super::{CaseTraces, ControlOutcome, SPREAD_TITLES, format_permille, spread_cells};
 use crate::app::render;
@@ -216,7 +216,7 @@ fn chart_figure(case: &CaseTraces) -> Markup {
     }
 }
 
-fn find_trace<'a>(case: &'a CaseTraces, line: &ChartLine) -> Option<&'a Trace> {
+fn find_trace<'a>(case: &'a CaseTraces, line: &ChartLine) -> Option<&'a ControlTrace> {
     case.traces.iter().find(|trace| trace.contender == line.contender)
 }
 
@@ -247,7 +247,7 @@ fn answered_chart(case: &CaseTraces) -> Markup {
     let oracle = &case.oracle.series;
     chart.area("oracle", "oracle", per_second(oracle, &oracle.answered));
     for line in &CHART_LINES {
-        if let Some(Trace { series, .. }) = find_trace(case, line) {
+        if let Some(ControlTrace { series, .. }) = find_trace(case, line) {
             chart.steps(line.class, line.contender, per_second(series, &series.answered));
         }
     }
@@ -260,7 +260,7 @@ fn refused_chart(case: &CaseTraces) -> Markup {
         .sized(REFUSED_CHART_SIZE.0, REFUSED_CHART_SIZE.1)
         .logarithmic();
     for line in &CHART_LINES {
-        if let Some(Trace { series, .. }) = find_trace(case, line) {
+        if let Some(ControlTrace { series, .. }) = find_trace(case, line) {
             chart.steps(line.class, line.contender, per_second(series, &series.refused));
         }
     }
@@ -268,8 +268,8 @@ fn refused_chart(case: &CaseTraces) -> Markup {
 }
 
 /// Returns the text alternative of a chart.
-fn chart_label(case: &CaseTraces, what: &str, permille: impl Fn(&Trace) -> u64) -> String {
-    let each = |trace: &Trace| format!("{} {} %", trace.contender, format_permille(permille(trace)));
+fn chart_label(case: &CaseTraces, what: &str, permille: impl Fn(&ControlTrace) -> u64) -> String {
+    let each = |trace: &ControlTrace| format!("{} {} %", trace.contender, format_permille(permille(trace)));
     let all: Vec<String> = case.traces.iter().map(each).collect();
     let of = if what == "refused" { "the calls sent" } else { "the oracle's answers" };
     format!(

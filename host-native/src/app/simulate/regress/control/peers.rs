@@ -4,7 +4,7 @@
 //! their algorithms, compares the results with the file `peers.jsonl`, and can write the file again.
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::sim::suite::control::{ControlCase, Oracle, Trace};
+use tidegate_core::sim::suite::control::{ControlCase, ControlTrace, Oracle};
 
 use crate::app::error::Error;
 
@@ -21,7 +21,7 @@ pub struct PeerRecord {
     /// another number has changed since, and its record is left out.
     pub oracle_answered: u64,
     /// The run over time, with its score.
-    pub trace: Trace,
+    pub trace: ControlTrace,
 }
 
 impl PeerRecord {
