@@ -126,7 +126,7 @@ fn no_event_holds_an_object_that_does_not_serialise() {
     for (payload, kind) in facts.into_iter().zip(KINDS) {
         assert_eq!(json(&payload.kind()), kind);
         let event =
-            RequestEvent { sequence: 7, at: at(1), place: EventScope::Resource(resource), correlation: None, payload };
+            RequestEvent { sequence: 7, at: at(1), scope: EventScope::Resource(resource), correlation: None, payload };
         let written = json(&event);
         assert_snake_case(&written);
         assert_eq!(
