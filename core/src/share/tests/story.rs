@@ -119,7 +119,7 @@ fn three_processes_divide_the_limit_and_the_provider_refuses_nothing() {
 fn what_a_process_does_not_want_goes_to_the_others() {
     for seed in 0..8 {
         let mut story = Story::new(seed);
-        story.change(SharingChange::Wanted { process: 1, calls: 1 });
+        story.change(SharingChange::Demand { process: 1, calls: 1 });
         story.run(Duration::from_secs(1));
         let shares = story.shares();
         assert_eq!(shares.iter().sum::<u32>(), CAPACITY, "seed {seed}: {shares:?}");

@@ -195,8 +195,8 @@ struct Process {
     granted: BTreeMap<u64, (Instant, u32, u32)>,
     /// The number of grants so far.
     grants: u64,
-    /// How many calls it wants in flight.
-    wanted: u32,
+    /// The demand: its calls in flight or waiting.
+    demand: u32,
     /// The earliest instant for which its timer is set.
     wake_at: Instant,
 }
@@ -269,14 +269,15 @@ impl<O: SharingObserver> SharingWorld<O> {
         self.events.push(Reverse((at.max(self.now), self.numbered)));
     }
 
-    /// Starts a process that wants `wanted` calls in flight, and returns its index, which is new.
-    pub fn start_process(&mut self, wanted: u32) -> usize {
+    /// Starts a process with a demand of so many calls, in flight or waiting, and returns its index, which is
+    /// new.
+    pub fn start_process(&mut self, demand: u32) -> usize {
         self.numbers.push(self.processes.len());
-        self.start(self.numbers.len() - 1, wanted)
+        self.start(self.numbers.len() - 1, demand)
     }
 
     /// Starts a process with a number.
-    fn start(&mut self, number: usize, wanted: u32) -> usize {
+    fn start(&mut self, number: usize, demand: u32) -> usize {
         let p = self.processes.len();
         self.numbers[number] = p;
         self.emit(SharingEventKind::Started { process: number });
@@ -304,7 +305,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             clock,
             granted: BTreeMap::new(),
             grants: 0,
-            wanted,
+            demand,
             wake_at: Instant::MAX,
         });
         self.observer.on_member(id, self.now, clock);
@@ -362,10 +363,10 @@ impl<O: SharingObserver> SharingWorld<O> {
         )
     }
 
-    /// Sets how many calls a process wants in flight.
-    pub fn want(&mut self, p: usize, wanted: u32) {
+    /// Sets the demand of a process: its calls in flight or waiting.
+    pub fn set_demand(&mut self, p: usize, demand: u32) {
         let process = &mut self.processes[p];
-        process.wanted = if process.leaves { 0 } else { wanted };
+        process.demand = if process.leaves { 0 } else { demand };
         self.schedule(self.now, Step::Wake(p));
     }
 
@@ -382,7 +383,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     pub fn leave(&mut self, p: usize) {
         let local = self.local(p);
         self.processes[p].member.leave(local);
-        self.processes[p].wanted = 0;
+        self.processes[p].demand = 0;
         self.processes[p].leaves = true;
         self.after(p);
     }
@@ -601,7 +602,7 @@ impl<O: SharingObserver> SharingWorld<O> {
         let group = Group {
             group: p as u64 % self.config.groups.max(1),
             weight: 1,
-            wanted: process.wanted.max(process.granted.len() as u32),
+            demand: process.demand.max(process.granted.len() as u32),
         };
         process.member.set_demand(&[group]);
         while let Some(effect) = self.processes[p].member.poll_effect() {
@@ -634,7 +635,7 @@ impl<O: SharingObserver> SharingWorld<O> {
         self.emit_lease(p, local);
         let process = &self.processes[p];
         let leader = process.leader.as_ref().and_then(Coordinator::poll_timeout);
-        let waits = process.wanted > process.granted.len() as u32;
+        let waits = process.demand > process.granted.len() as u32;
         let change = if waits { process.member.next_change(local) } else { None };
         let next = [process.member.poll_timeout(), leader, change].into_iter().flatten().min();
         let at = next.map_or(Instant::MAX, |next| process.clock.true_time(next));
@@ -649,7 +650,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             let process = &mut self.processes[p];
             let in_flight = process.granted.len() as u32;
             let member = &mut process.member;
-            if in_flight >= process.wanted || in_flight >= member.limit(local) || member.opens_at(local).is_some() {
+            if in_flight >= process.demand || in_flight >= member.limit(local) || member.opens_at(local).is_some() {
                 return;
             }
             member.on_attempt(local, in_flight);

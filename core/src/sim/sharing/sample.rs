@@ -36,7 +36,7 @@ pub struct SharingSample {
     pub refused: u64,
 }
 
-/// The figures of one process. Those of a killed process are zero, apart from `in_flight` and `wanted`.
+/// The figures of one process. Those of a killed process are zero, apart from `in_flight` and `demand`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -51,8 +51,8 @@ pub struct ProcessSample {
     pub in_flight: u32,
     /// Its calls that wait for admission.
     pub waiting: u32,
-    /// How many calls it wants in flight.
-    pub wanted: u32,
+    /// Its demand: its calls in flight or waiting.
+    pub demand: u32,
     /// How much longer its lease is valid.
     pub lease_ns: u64,
     /// The version of the decision that it has adopted, or 0 if there is none.
@@ -154,8 +154,8 @@ pub enum SharingChange {
         /// Whether it does.
         alive: bool,
     },
-    /// How many calls a process wants in flight.
-    Wanted {
+    /// The demand of a process: its calls in flight or waiting.
+    Demand {
         /// Its number.
         process: usize,
         /// The calls.
@@ -205,9 +205,9 @@ impl<O: SharingObserver> SharingWorld<O> {
     fn process_sample(&self, number: usize) -> ProcessSample {
         let in_flight = self.processes.iter().filter(|of| of.number == number).map(|of| of.at_provider).sum();
         let process = &self.processes[self.numbers[number]];
-        let wanted = process.wanted;
+        let demand = process.demand;
         if !process.is_alive {
-            return ProcessSample { in_flight, wanted, ..ProcessSample::default() };
+            return ProcessSample { in_flight, demand, ..ProcessSample::default() };
         }
         let local = process.clock.local(self.now);
         let state = process.member.state(local);
@@ -216,8 +216,8 @@ impl<O: SharingObserver> SharingWorld<O> {
             is_connected: !process.is_disconnected,
             share: if state.has_lease { state.share } else { 0 },
             in_flight,
-            waiting: wanted.saturating_sub(process.granted.len() as u32),
-            wanted,
+            waiting: demand.saturating_sub(process.granted.len() as u32),
+            demand,
             lease_ns: process.member.lease_left(local).as_nanos(),
             version: process.member.version(),
             limit: state.limit,
@@ -242,15 +242,15 @@ impl<O: SharingObserver> SharingWorld<O> {
                 match (self.processes[p].is_alive, alive) {
                     (true, false) => self.kill(p),
                     (false, true) => {
-                        let wanted = self.processes[p].wanted;
-                        self.start(process, wanted);
+                        let demand = self.processes[p].demand;
+                        self.start(process, demand);
                     }
                     _ => {}
                 }
             }
-            SharingChange::Wanted { process, calls } => {
+            SharingChange::Demand { process, calls } => {
                 let p = self.process(process)?;
-                self.want(p, calls);
+                self.set_demand(p, calls);
             }
             SharingChange::Capacity { slots } => self.config.capacity = slots,
         }
