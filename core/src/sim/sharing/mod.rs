@@ -175,6 +175,16 @@ enum Step {
     Ended(usize, u64, CallEnd),
 }
 
+/// What stays if another process starts in the place of a killed one.
+#[derive(Debug)]
+struct Numbered {
+    /// The index of the latest process with this number.
+    latest: usize,
+    /// Its calls at the provider, and those of the processes before it.
+    in_flight: u32,
+    is_disconnected: bool,
+}
+
 /// Processes, their store and their provider.
 #[derive(Debug)]
 pub struct SharingWorld<O = ()> {
@@ -193,13 +203,13 @@ pub struct SharingWorld<O = ()> {
     events: BinaryHeap<Reverse<(Instant, u64)>>,
     payloads: BTreeMap<u64, Step>,
     /// The number of the latest event.
-    numbered: u64,
+    latest_event: u64,
     /// The provider.
     pub provider: SlotProvider,
     /// The number of decisions that the store has accepted.
     published: usize,
-    /// By number of the process: the index of the latest one.
-    numbers: Vec<usize>,
+    /// By number of the process.
+    numbers: Vec<Numbered>,
     /// The processes whose leases were valid after their last steps, by index.
     leased: BTreeSet<usize>,
     /// What happened since it was last taken.
@@ -226,7 +236,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             processes: Vec::new(),
             events: BinaryHeap::new(),
             payloads: BTreeMap::new(),
-            numbered: 0,
+            latest_event: 0,
             provider: SlotProvider::default(),
             published: 0,
             numbers: Vec::new(),
@@ -238,22 +248,22 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     fn schedule(&mut self, at: Instant, event: Step) {
-        self.numbered += 1;
-        self.payloads.insert(self.numbered, event);
-        self.events.push(Reverse((at.max(self.now), self.numbered)));
+        self.latest_event += 1;
+        self.payloads.insert(self.latest_event, event);
+        self.events.push(Reverse((at.max(self.now), self.latest_event)));
     }
 
     /// Starts a process with a demand of so many calls, in flight or waiting, and returns its index, which is
     /// new.
     pub fn start_process(&mut self, demand: u32) -> usize {
-        self.numbers.push(self.processes.len());
+        self.numbers.push(Numbered { latest: self.processes.len(), in_flight: 0, is_disconnected: false });
         self.start(self.numbers.len() - 1, demand)
     }
 
     /// Starts a process with a number.
     fn start(&mut self, number: usize, demand: u32) -> usize {
         let p = self.processes.len();
-        self.numbers[number] = p;
+        self.numbers[number].latest = p;
         self.emit(SharingEventKind::Started { process: number });
         let clock = if self.config.clocks_drift {
             DriftingClock { origin: self.rng.below(1 << 50), rate: 996_000 + self.rng.below(8_001) }
@@ -266,7 +276,6 @@ impl<O: SharingObserver> SharingWorld<O> {
         let member = Member::new(local, id, self.config.share, Box::new(own), self.rng.next_u64()).expect("valid");
         self.processes.push(Process {
             number,
-            at_provider: 0,
             id,
             member,
             leader: None,
@@ -275,7 +284,6 @@ impl<O: SharingObserver> SharingWorld<O> {
             is_alive: true,
             leaves: false,
             suspended_until: Instant::ZERO,
-            is_disconnected: false,
             clock,
             granted: BTreeMap::new(),
             grants: 0,
@@ -367,11 +375,13 @@ impl<O: SharingObserver> SharingWorld<O> {
         self.processes[p].suspended_until = self.now + span;
     }
 
-    /// Sets whether a process does not reach the store. Messages on their way are lost as well.
+    /// Sets whether a process does not reach the store, and neither does one that starts in its place.
+    /// Messages on their way are lost as well.
     pub fn set_disconnected(&mut self, p: usize, is_disconnected: bool) {
         let process = self.processes[p].number;
-        if is_disconnected != self.processes[p].is_disconnected {
-            self.processes[p].is_disconnected = is_disconnected;
+        let numbered = &mut self.numbers[process];
+        if is_disconnected != numbered.is_disconnected {
+            numbered.is_disconnected = is_disconnected;
             self.emit(if is_disconnected {
                 SharingEventKind::Disconnected { process }
             } else {
@@ -396,11 +406,15 @@ impl<O: SharingObserver> SharingWorld<O> {
         self.observer.on_lost_writes(self.now, published, term);
     }
 
+    fn is_disconnected(&self, p: usize) -> bool {
+        self.numbers[self.processes[p].number].is_disconnected
+    }
+
     fn local(&self, p: usize) -> Instant {
         self.processes[p].clock.local(self.now)
     }
 
-    /// Runs until `end`.
+    /// Runs until `end`. An end in the past has no effect.
     pub fn advance_to(&mut self, end: Instant) {
         while let Some(Reverse((at, number))) = self.events.peek().copied() {
             if at > end {
@@ -411,7 +425,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             let Some(event) = self.payloads.remove(&number) else { continue };
             self.handle(event);
         }
-        self.now = end;
+        self.now = self.now.max(end);
     }
 
     fn handle(&mut self, event: Step) {
@@ -445,7 +459,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             }
             Step::CallEnds(p, call, end) => {
                 self.provider.in_flight -= 1;
-                self.processes[p].at_provider -= 1;
+                self.numbers[self.processes[p].number].in_flight -= 1;
                 self.observer.on_call_ended(self.processes[p].id, call);
                 self.schedule(self.now, Step::Ended(p, call, end));
             }
@@ -458,7 +472,7 @@ impl<O: SharingObserver> SharingWorld<O> {
 
     /// Sends a message to the store. It can be lost, and it can arrive twice.
     fn send(&mut self, p: usize, request: &Request) {
-        if self.processes[p].is_disconnected || self.rng.below(1_000) < self.config.lost {
+        if self.is_disconnected(p) || self.rng.below(1_000) < self.config.lost {
             return;
         }
         let copies = 1 + u64::from(self.rng.below(1_000) < self.config.repeated);
@@ -473,7 +487,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     fn at_store(&mut self, p: usize, request: Request) {
-        if self.store_is_down || self.processes[p].is_disconnected {
+        if self.store_is_down || self.is_disconnected(p) {
             return;
         }
         let answer = match request {

@@ -17,8 +17,6 @@ use crate::time::{Duration, Instant};
 pub(super) struct Process {
     /// The number in samples, events and changes.
     pub(super) number: usize,
-    /// Its calls at the provider.
-    pub(super) at_provider: u32,
     pub(super) id: MemberId,
     pub(super) member: Member,
     pub(super) leader: Option<Coordinator>,
@@ -29,7 +27,6 @@ pub(super) struct Process {
     pub(super) is_alive: bool,
     pub(super) leaves: bool,
     pub(super) suspended_until: Instant,
-    pub(super) is_disconnected: bool,
     pub(super) clock: DriftingClock,
     /// The granted calls: the local instant, the limit and the calls in flight after the grant.
     pub(super) granted: BTreeMap<u64, (Instant, u32, u32)>,
@@ -43,7 +40,7 @@ pub(super) struct Process {
 
 impl<O: SharingObserver> SharingWorld<O> {
     pub(super) fn at_process(&mut self, p: usize, answer: StoreResponse) {
-        if self.processes[p].is_disconnected {
+        if self.is_disconnected(p) {
             return;
         }
         let local = self.local(p);
@@ -175,7 +172,7 @@ impl<O: SharingObserver> SharingWorld<O> {
         let process = &self.processes[p];
         let granted = process.granted.len() as u32;
         self.observer.on_call(process.id, self.now, call, granted);
-        self.processes[p].at_provider += 1;
+        self.numbers[process.number].in_flight += 1;
         let end = self.provider.start(self.now, &self.config, &mut self.rng);
         self.schedule(end.at, Step::CallEnds(p, call, end));
     }
