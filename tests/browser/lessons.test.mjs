@@ -128,7 +128,7 @@ test("a machine that is cut off keeps its slots until its lease ends; the others
       await machine("C").getByText("Cut off, so no share: 0 in flight, 12 wait.").waitFor();
       await view.getByRole("button", { name: "Pause" }).click();
       const events = await view.getByRole("list", { name: "What happened" }).getByRole("listitem").allTextContents();
-      const said = ["The leader takes back the share of machine C, 4 slots. Those of calls that may be out stay reserved for 5 s.", "The lease of machine C ends: it starts no more calls.", "Machine C is cut off from the store."];
+      const said = ["The leader takes back the share of machine C, 4 slots. Those of calls that may be out stay reserved for 5.0 s.", "The lease of machine C ends: it starts no more calls.", "Machine C is cut off from the store."];
       assert.deepEqual(events.slice(0, 3).map((event) => said.findIndex((text) => event.endsWith(text))), [0, 1, 2], "the newest is first");
       assert.match(await view.getByRole("region", { name: "Provider" }).textContent(), / 0 refused \(429\)/);
       await view.getByRole("button", { name: "Start over" }).click();
