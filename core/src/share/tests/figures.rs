@@ -17,7 +17,7 @@ fn config(capacity: u32, interval: Option<Duration>, longest_call: Duration) -> 
     SharingConfig { capacity, interval, longest_call, groups: 2, ..SharingConfig::default() }
 }
 
-/// Returns the provider after a time in which one process calls it, with a demand of `demand` calls in flight.
+/// Returns the provider after a time in which one process calls it, with this demand.
 fn one_process(config: &SharingConfig, demand: u32, seed: u64) -> SlotProvider {
     let (choice, mut rng) = (config.choice, Rng::new(seed));
     let mut now = Instant::from_nanos(1_000_000_000);

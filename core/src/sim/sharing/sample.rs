@@ -144,8 +144,8 @@ pub enum SharingEventKind {
 #[serde(tag = "set", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum SharingChange {
-    /// Whether a process reaches the store, and one that starts in its place. Messages on their way are lost as
-    /// well.
+    /// Whether a process reaches the store, and one that starts in its place. Messages on their way are lost
+    /// as well.
     Connected {
         /// Its number.
         process: usize,
