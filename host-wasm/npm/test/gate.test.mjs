@@ -134,7 +134,6 @@ test("tryAcquire returns a permit or undefined, and why returns the reason", () 
   assert.deepEqual(gate.why(KEY), {
     kind: "limit",
     limit: 1,
-    changesInMs: undefined,
     text: "provider/model: the adaptive limit of 1 is reached",
   });
   permit.finish("success");
