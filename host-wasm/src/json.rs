@@ -30,7 +30,8 @@ pub(crate) fn to_js<T: Serialize>(value: &T) -> Result<JsValue, JsError> {
 }
 
 /// Reads a plain object. `what` names it in the error for another value, such as a function. Other errors
-/// begin with the path of the field: ``models[0].max_parallel: invalid type: string "many", expected u32``.
+/// begin with the path of the field: `models[0].max_parallel: invalid type: string "many", expected a whole
+/// number from 0 to 4294967295`.
 pub(crate) fn from_js<T: DeserializeOwned>(what: &str, value: &JsValue) -> Result<T, JsError> {
     read(what, value).map_err(|message| JsError::new(&message))
 }
@@ -136,7 +137,20 @@ pub(crate) fn millis_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Optio
 pub(crate) fn message(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let message = error.to_string();
-    message.strip_suffix(&place).unwrap_or(&message).to_owned()
+    in_words(message.strip_suffix(&place).unwrap_or(&message))
+}
+
+/// Returns a message of `serde` with the number types of Rust in words.
+pub(crate) fn in_words(message: &str) -> String {
+    let Some((what, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    let expected = match expected {
+        "u32" | "usize" => "a whole number from 0 to 4294967295",
+        "a nonzero u32" => "a whole number from 1 to 4294967295",
+        "u64" => "a whole number from 0 up",
+        "f64" => "a number",
+        other => other,
+    };
+    format!("{what}, expected {expected}")
 }
 
 /// Prefixes a message with the path of its field. `.` is the outermost value.

@@ -51,10 +51,3 @@ static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_all
 pub fn start() {
     std::panic::set_hook(Box::new(|panic| wasm_bindgen::throw_str(&format!("tidegate has a defect: {panic}"))));
 }
-
-/// Panics with this message. Tests call it, because no input is known that makes the core panic.
-#[cfg(target_arch = "wasm32")]
-#[wasm_bindgen::prelude::wasm_bindgen(js_name = panicWith)]
-pub fn panic_with(message: &str) {
-    panic!("{message}");
-}

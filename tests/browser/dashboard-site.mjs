@@ -5,6 +5,7 @@ import { extname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ARTIFACTS } from "./demo.mjs";
 import { build } from "../../web-demo/app/node_modules/vite/dist/node/index.js";
+import { svelte } from "../../web-demo/app/node_modules/@sveltejs/vite-plugin-svelte/src/index.js";
 
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'";
@@ -38,6 +39,7 @@ export async function startDashboardSite() {
     configFile: false,
     logLevel: "warn",
     publicDir: fileURLToPath(new URL("../../web-demo/app/public/", import.meta.url)),
+    plugins: [svelte()],
     build: { outDir, emptyOutDir: true, target: "es2023" },
   });
   return serveFolder(outDir, { headers: { "content-security-policy": POLICY } });

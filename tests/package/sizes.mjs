@@ -43,6 +43,7 @@ const SETS = {
     parts: [
       { name: "playground", label: "the module of the playground", files: () => ["tidegate_playground_bg.wasm"] },
       { name: "files", label: "its module for files, loaded when one is asked for", files: () => ["tidegate_files_bg.wasm"] },
+      { name: "machines", label: "its module for machines that share a limit, loaded when their view is opened", files: () => ["tidegate_machines_bg.wasm"] },
     ],
   },
 };

@@ -380,8 +380,8 @@ impl Coordinator {
         }
         record.seq = report.seq;
         record.received = now;
-        let wanted = report.groups.iter().fold(0, |sum: u32, group| sum.saturating_add(group.wanted));
-        if wanted > report.in_flight() {
+        let demand = report.groups.iter().fold(0, |sum: u32, group| sum.saturating_add(group.demand));
+        if demand > report.in_flight() {
             record.waits_until = now + Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(WAITS_FOR));
         }
         record.has_adopted |= report.version >= self.first_version;
@@ -561,8 +561,8 @@ impl Coordinator {
     fn paces(&self, now: Instant, interval: Option<Duration>) -> BTreeMap<MemberId, u64> {
         let Some(interval) = interval else { return BTreeMap::new() };
         let waiting = |record: &MemberRecord| {
-            let groups = record.groups.iter().filter(|group| group.wanted > 0 && now < record.waits_until);
-            groups.map(|group| Group { wanted: u32::MAX, ..*group }).collect()
+            let groups = record.groups.iter().filter(|group| group.demand > 0 && now < record.waits_until);
+            groups.map(|group| Group { demand: u32::MAX, ..*group }).collect()
         };
         let open = self.members.iter().filter(|(_, record)| record.is_open());
         let groups: BTreeMap<MemberId, Vec<Group>> = open.map(|(id, record)| (*id, waiting(record))).collect();

@@ -111,8 +111,8 @@ pub(super) fn divide(limit: u32, demands: &BTreeMap<MemberId, Demand<'_>>, turn:
             let none = (Claim { weight: 1, demand: 0 }, Vec::new());
             let (claim, members) = groups.entry(group.group).or_insert(none);
             claim.weight = claim.weight.max(u64::from(group.weight));
-            claim.demand += u64::from(group.wanted);
-            members.push(GroupMember { served: demand.served, member: *member, demand: u64::from(group.wanted) });
+            claim.demand += u64::from(group.demand);
+            members.push(GroupMember { served: demand.served, member: *member, demand: u64::from(group.demand) });
         }
     }
     let mut shares: BTreeMap<MemberId, u64> = demands.keys().map(|member| (*member, 0)).collect();
@@ -165,15 +165,15 @@ mod tests {
 
     #[test]
     fn a_group_on_many_members_gets_no_more_than_a_group_on_one() {
-        let many = [Group { group: 1, weight: 1, wanted: 100 }];
-        let one = [Group { group: 2, weight: 1, wanted: 100 }];
+        let many = [Group { group: 1, weight: 1, demand: 100 }];
+        let one = [Group { group: 2, weight: 1, demand: 100 }];
         let shares: Vec<u32> = divide(12, &demands(&[&many, &many, &one]), 0).into_values().collect();
         assert_eq!(shares, [3, 3, 6]);
     }
 
     #[test]
     fn every_member_has_its_turn_if_there_are_fewer_slots_than_members() {
-        let groups = [1, 1, 1, 2, 2].map(|group| [Group { group, weight: 1, wanted: 4 }]);
+        let groups = [1, 1, 1, 2, 2].map(|group| [Group { group, weight: 1, demand: 4 }]);
         let groups: Vec<&[Group]> = groups.iter().map(|groups| &groups[..]).collect();
         for limit in 1..5 {
             let mut demands = demands(&groups);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_no_member_needs_is_divided_equally() {
-        let busy = [Group { group: 1, weight: 1, wanted: 2 }];
+        let busy = [Group { group: 1, weight: 1, demand: 2 }];
         let shares: Vec<u32> = divide(10, &demands(&[&busy, &[]]), 0).into_values().collect();
         assert_eq!(shares, [6, 4]);
     }

@@ -260,12 +260,12 @@ impl Member {
     /// once. The groups beyond the 32 largest count as one. O(n log n) for n groups.
     pub fn set_demand(&mut self, groups: &[Group]) {
         self.groups = groups.to_vec();
-        self.groups.sort_by_key(|group| (core::cmp::Reverse(group.wanted), group.group));
+        self.groups.sort_by_key(|group| (core::cmp::Reverse(group.demand), group.group));
         if self.groups.len() > GROUPS {
             let others = self.groups.split_off(GROUPS);
             let sum = |of: fn(&Group) -> u32| others.iter().map(of).fold(0, u32::saturating_add);
-            let (weight, wanted) = (sum(|group| group.weight.max(1)), sum(|group| group.wanted));
-            self.groups.push(Group { group: 0, weight, wanted });
+            let (weight, demand) = (sum(|group| group.weight.max(1)), sum(|group| group.demand));
+            self.groups.push(Group { group: 0, weight, demand });
         }
     }
 

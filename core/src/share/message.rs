@@ -57,7 +57,8 @@ pub struct Group {
     /// highest counts.
     pub weight: u32,
     /// Its calls in flight or waiting.
-    pub wanted: u32,
+    #[cfg_attr(feature = "serde", serde(rename = "wanted"))]
+    pub demand: u32,
 }
 
 impl Group {
@@ -66,13 +67,13 @@ impl Group {
     /// `weight` is that of a fairness group: above zero, at most 2^20. It is kept with a precision of 2^-10,
     /// and is at least that.
     #[must_use]
-    pub fn new(name: &str, weight: f64, wanted: u32) -> Self {
+    pub fn new(name: &str, weight: f64, demand: u32) -> Self {
         let mut hasher = PortableHasher::default();
         hasher.write(name.as_bytes());
         // At most 2^53, so that every JSON reader keeps it exactly. 0 is not the number of a name.
         let group = (hasher.finish() >> 11).max(1);
         let weight = (weight * 1_024.0) as u32;
-        Self { group, weight: weight.max(1), wanted }
+        Self { group, weight: weight.max(1), demand }
     }
 }
 

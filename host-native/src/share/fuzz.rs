@@ -32,8 +32,7 @@ const TOKENS: &[&str] = &[
     "\u{e9}",
 ];
 
-const REPORT: &str =
-    r#"{"member":7,"seq":1,"version":0,"share":0,"started":0,"ended":0,"ends":[],"groups":[],"leaves":false}"#;
+const REPORT: &str = r#"{"member":7,"seq":1,"version":0,"share":0,"started":0,"ended":0,"ends":[],"groups":[{"group":1,"weight":1,"wanted":2}],"leaves":false}"#;
 
 /// Returns the fields of a hash: the first word of each line, and the rest.
 fn fields(text: &str) -> HashMap<String, String> {

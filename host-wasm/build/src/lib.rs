@@ -157,6 +157,8 @@ fn generate_bindings(compiled: &Path, module: Module, out: &Path) -> Result<()> 
         // The page finds the wasm beside the module. The package names its files itself: each of its entries does it
         // as its surroundings need it, and a bundler would copy a file that is named twice.
         .omit_default_module_path(module != Module::Playground)
+        // The page replaces an instance that has panicked.
+        .reset_state_function(module == Module::Machines)
         .typescript(true)
         .remove_name_section(true)
         .remove_producers_section(true)

@@ -8,8 +8,8 @@
 //! | `tidegate_scenarios.js` | what a person picks a scenario by, and what the first one is made of |
 //! | `tidegate_scenario_texts.js` | what each is made of |
 //!
-//! A page that begins with the first scenario needs no more than the first file until somebody wants another one. Scenarios
-//! are written as a person would write them, without what is as usual; whoever reads them has the same defaults.
+//! A page that starts with the first scenario loads the second file only when another scenario is chosen. Scenarios are
+//! written without the fields that have their defaults.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -15,9 +15,10 @@ use regex::Regex;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
-use tidegate_core::budget::Dimension;
+use tidegate_core::budget::{BudgetSource, Dimension};
 use tidegate_core::limit::RetryAfterStops;
 use tidegate_core::pipeline::{FailureKind, Hook, RetryKind, RowGroupBlock, RunReport};
+use tidegate_core::request::{Outcome, UnavailableCause};
 use tidegate_core::sim::report::Report;
 use tidegate_core::sim::scenario::{Intervention, Scenario};
 use tidegate_core::sim::sharing::{SharingChange, SharingEvent, SharingEventKind, SharingSample};
@@ -48,10 +49,13 @@ pub(crate) fn declarations(module: Module) -> Result<String> {
         Module::Live => {
             read.subschema_for::<Dimension>();
             read.subschema_for::<RetryAfterStops>();
+            written.subschema_for::<BudgetSource>();
             written.subschema_for::<FailureKind>();
             written.subschema_for::<Hook>();
+            written.subschema_for::<Outcome>();
             written.subschema_for::<RetryKind>();
             written.subschema_for::<RowGroupBlock>();
+            written.subschema_for::<UnavailableCause>();
         }
         Module::Machines => {
             read.subschema_for::<SharingChange>();

@@ -4,7 +4,7 @@ import { type DenialReason, denialReason, known } from "./errors.js";
 import type { ResourceRegistry } from "./gate/keys.js";
 import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
 import { OUTCOMES, type Outcome } from "./outcome.js";
-import { UNAVAILABLE_CAUSES, type UnavailableCause } from "./gate/state.js";
+import type { UnavailableCause } from "./wasm/tidegate.js";
 
 /** The fields of every event. */
 export interface EventHead {
@@ -133,6 +133,9 @@ export type GateEventKind = keyof EventFacts;
 
 /** One event of a gate. Its `kind` determines its other fields. */
 export type GateEvent = { [Kind in GateEventKind]: EventHead & { readonly kind: Kind } & Readonly<EventFacts[Kind]> }[GateEventKind];
+
+/** In the order of the core. */
+const UNAVAILABLE_CAUSES: readonly UnavailableCause[] = ["outage", "key_rejected", "quota_exhausted", "model_not_found", "rate_limited"];
 
 /** Converts one number of an event to a field. */
 type Read = (value: number) => unknown;

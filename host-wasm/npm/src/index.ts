@@ -38,7 +38,7 @@ export type {
   SubscribeOptions,
 } from "./gate/options.js";
 export { Permit } from "./gate/permit.js";
-export type { BudgetSnapshot, Health, ResourceSnapshot, UnavailableCause, Why } from "./gate/state.js";
+export type { BudgetSnapshot, CallWait, Health, ResourceSnapshot, UnavailableCause, Why } from "./gate/state.js";
 export * from "./pipeline/pipeline.js";
 export type { Completion, Outcome, Usage } from "./outcome.js";
 export type { FetchInit, FetchInput, FetchResponse, Signal } from "./platform.js";

@@ -1,6 +1,7 @@
 /** Outcomes of calls, and how they are derived from errors. */
 
 import { onlyKnown, shown, spanMs, whole } from "./errors.js";
+import type { Outcome as CoreOutcome } from "./wasm/tidegate.js";
 
 /**
  * How a call ended.
@@ -20,19 +21,7 @@ import { onlyKnown, shown, spanMs, whole } from "./errors.js";
  * | `quota_exhausted` | the account is out of funds or quota: 402 | as `request_rejected` |
  * | `model_not_found` | the provider has no such model | as `request_rejected` |
  */
-export type Outcome =
-  | "success"
-  | "rate_limited"
-  | "provider_failure"
-  | "provider_timeout"
-  | "local_cancelled"
-  | "local_timeout"
-  | "unexpected"
-  | "connection_failed"
-  | "request_rejected"
-  | "key_rejected"
-  | "quota_exhausted"
-  | "model_not_found";
+export type Outcome = CoreOutcome;
 
 /** @internal In the core's order. */
 export const OUTCOMES: readonly Outcome[] = [

@@ -134,7 +134,6 @@ test("tryAcquire returns a permit or undefined, and why returns the reason", () 
   assert.deepEqual(gate.why(KEY), {
     kind: "limit",
     limit: 1,
-    changesInMs: undefined,
     text: "provider/model: the adaptive limit of 1 is reached",
   });
   permit.finish("success");
@@ -284,8 +283,8 @@ test("settings are checked by name, type and range, and a rejected registration 
   const refused = (limits, expected) =>
     assert.throws(() => gate.register(KEY, { maxParallel: 2, ...limits }), expected, inspect(limits));
   refused({ maxParallel: 0 }, { name: "RangeError", message: "maxParallel is 0; expected at least 1" });
-  refused({ maxParallel: 1.5 }, { name: "TypeError", message: "maxParallel: invalid type: floating point `1.5`, expected u32" });
-  refused({ maxParallel: -1 }, { name: "RangeError", message: "maxParallel: invalid value: integer `-1`, expected u32" });
+  refused({ maxParallel: 1.5 }, { name: "TypeError", message: "maxParallel: invalid type: floating point `1.5`, expected a whole number from 0 to 4294967295" });
+  refused({ maxParallel: -1 }, { name: "RangeError", message: "maxParallel: invalid value: integer `-1`, expected a whole number from 0 to 4294967295" });
   refused({ maxParallel: undefined }, { name: "TypeError", message: "missing field `maxParallel`" });
   refused({ maxparallel: 3 }, { name: "TypeError", message: /^maxparallel: unknown field `maxparallel`, expected one of .*`maxParallel`/ });
   refused({ decreaseFactor: 7 }, { name: "RangeError", message: "decreaseFactor is 7; expected a number from 0.01 to 0.99" });
@@ -293,9 +292,9 @@ test("settings are checked by name, type and range, and a rejected registration 
   refused({ cooldownMs: -1 }, { name: "RangeError", message: /^cooldownMs: .*expected a number of milliseconds from 0/ });
   refused({ cooldownMs: Infinity }, { name: "TypeError", message: /^cooldownMs: / });
   refused({ rampMs: "long" }, { name: "TypeError", message: /^rampMs: / });
-  refused({ rampMs: () => 5 }, { name: "TypeError", message: /^rampMs: invalid type: string "a function", expected f64/ });
+  refused({ rampMs: () => 5 }, { name: "TypeError", message: /^rampMs: invalid type: string "a function", expected a number/ });
   refused({ rampMs: Symbol("ramp") }, { name: "TypeError", message: /^rampMs: invalid type: string "a symbol"/ });
-  refused({ maxParallel: 4n }, { name: "TypeError", message: /^maxParallel: invalid type: string "a BigInt", expected u32/ });
+  refused({ maxParallel: 4n }, { name: "TypeError", message: /^maxParallel: invalid type: string "a BigInt", expected a whole number from 0 to 4294967295/ });
   refused({ growOnEvidence: 1 }, { name: "TypeError", message: /^growOnEvidence: / });
   refused({ weight: 0 }, { message: "weight is 0; expected a number from 2^-20 to 2^20" });
   refused({ algorithm: "best" }, { name: "TypeError", message: 'algorithm: no algorithm is called "best"; there are aimd, vegas, tide, fixed' });

@@ -445,9 +445,10 @@ test("invalid settings and columns are rejected by name", () => {
   refused({ rowGroupSize: 0 }, /`rowGroupSize` is 0; expected 1 to 16777215/);
   refused({ shutdownRate: 0 }, /`shutdownRate` is 0; expected above 0 and at most 1/);
   refused({ retryFloorMs: 10, retryCeilingMs: 5 }, /retryCeilingMs/);
-  refused({ workers: 1.5 }, /workers: invalid type: floating point `1.5`, expected u32/);
-  refused({ workers: "3" }, /workers: invalid type: string "3", expected u32/);
-  refused({ retryFloorMs: NaN }, /retryFloorMs: invalid type: string "NaN", expected f64/);
+  refused({ workers: 1.5 }, /workers: invalid type: floating point `1.5`, expected a whole number from 0 to 4294967295/);
+  refused({ resources: { gpu: 0 } }, /resources.gpu: invalid value: integer `0`, expected a whole number from 1 to 4294967295/);
+  refused({ workers: "3" }, /workers: invalid type: string "3", expected a whole number from 0 to 4294967295/);
+  refused({ retryFloorMs: NaN }, /retryFloorMs: invalid type: string "NaN", expected a number/);
   refused({ degradedPauseMs: -1 }, /degradedPauseMs: .*expected a number of milliseconds from 0 to 9e12/);
   refused({ rowgroupsize: 3 }, /unknown field `rowgroupsize`, expected one of `rowGroupSize`, /);
   refused({ adaptive: { initial: 9 } }, /adaptive.initial/);

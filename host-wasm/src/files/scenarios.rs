@@ -6,15 +6,16 @@ use tidegate_core::sim::world::World;
 use wasm_bindgen::prelude::*;
 
 use crate::engine;
-use crate::json::{at_path, to_js};
+use crate::json::{at_path, in_words, to_js};
 
 /// Reads a scenario file, as `tidegate simulate` does. Throws an `Error` such as
-/// ``line 3, column 9: models[0].max_parallel: invalid type: string "many", expected u32``.
+/// `line 3, column 9: models[0].max_parallel: invalid type: string "many", expected a whole number from 0 to
+/// 4294967295`.
 #[wasm_bindgen(js_name = readScenario, unchecked_return_type = "Scenario")]
 pub fn read_scenario(toml: &str) -> Result<JsValue, JsError> {
     let invalid = |path: &str, error: &toml::de::Error| {
         let (line, column) = place(toml, error.span().map_or(0, |span| span.start));
-        JsError::new(&format!("line {line}, column {column}: {}", at_path(path, error.message())))
+        JsError::new(&format!("line {line}, column {column}: {}", at_path(path, &in_words(error.message()))))
     };
     let document = toml::Deserializer::parse(toml).map_err(|error| invalid("this is not TOML", &error))?;
     let scenario: Scenario = serde_path_to_error::deserialize(document)

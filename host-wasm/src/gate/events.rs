@@ -14,8 +14,7 @@ use tidegate_core::request::event::{EventScope, RequestEvent, RequestEventKind, 
 use tidegate_core::time::{Duration, Instant};
 
 use super::answer::dimension_number;
-use super::figures::optional;
-use super::{millis, outcome_number};
+use super::{millis, optional, outcome_number};
 
 /// Returns the kinds whose bit is set.
 pub(super) fn interest(bits: u32) -> RequestInterest {

@@ -1,95 +1,264 @@
-//! The state of a gate as numbers. Durations are in milliseconds; NaN is "none".
-//!
-//! A snapshot: time, sequence, effective maximum, current limit, in flight, active leases, age of the oldest
-//! lease, waiters, yielded, remaining cooldown, rate limit ceiling, consecutive rate limits, success
-//! streak, last outcome, ramp target, remaining ramp, provider cap, provider in flight, health state, time
-//! since the first failure, time to the next probe, cause of unavailability; then for each budget: dimension,
-//! limit, available, reserved, window, and 1 if the provider stated it.
-//!
-//! A wait: its kind, a number of calls, the cause or the limit of a stated rate, the milliseconds until it
-//! may end; for a stated rate also its dimension and window.
+//! The state of a gate, as JavaScript reads it: durations are in milliseconds, and what is not known is left out.
 
-use tidegate_core::budget::BudgetSource;
-use tidegate_core::request::{CallWait, HealthState, ResourceSnapshot};
-use tidegate_core::time::{Clock, Duration, Instant};
+use serde::Serialize;
+use tidegate_core::budget::{BudgetSource, Dimension};
+use tidegate_core::request as core;
+use tidegate_core::request::{HealthState, Outcome, UnavailableCause};
+use tidegate_core::time::Instant;
+use tsify::Tsify;
 
-use super::answer::dimension_number;
-use super::{millis, outcome_number};
-use crate::host::JsHost;
+use super::millis;
 
-pub(super) fn of(state: &ResourceSnapshot) -> Vec<f64> {
-    let until = |end: Instant| millis(end - state.at);
-    let ramp = state.ramp.as_ref();
-    let mut numbers = vec![
-        millis(state.at - Instant::ZERO),
-        state.sequence as f64,
-        f64::from(state.effective_max),
-        f64::from(state.current_limit),
-        f64::from(state.in_flight),
-        f64::from(state.active_leases),
-        state.oldest_lease.map_or(f64::NAN, |since| millis(state.at - since)),
-        f64::from(state.waiters),
-        f64::from(state.yielded),
-        millis(state.cooldown_remaining),
-        f64::from(state.rate_limit_ceiling),
-        f64::from(state.consecutive_rate_limits),
-        f64::from(state.success_streak),
-        state.last_outcome.map_or(f64::NAN, outcome_number),
-        ramp.map_or(f64::NAN, |ramp| f64::from(ramp.target)),
-        ramp.and_then(|ramp| ramp.ends).map_or(f64::NAN, until),
-        f64::from(state.provider_cap),
-        f64::from(state.provider_in_flight),
-    ];
-    numbers.extend(of_health(state));
-    for budget in &state.budgets {
-        numbers.extend([
-            dimension_number(budget.config.dimension),
-            budget.limit as f64,
-            budget.available as f64,
-            budget.reserved as f64,
-            millis(budget.config.window),
-            f64::from(u8::from(budget.source == BudgetSource::Headers)),
-        ]);
-    }
-    numbers
+/// The state of one rate budget.
+#[derive(Serialize, Tsify)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BudgetSnapshot {
+    #[tsify(type = "BudgetDimension")]
+    dimension: Dimension,
+    /// The window, in milliseconds.
+    window_ms: f64,
+    /// The limit in force: the configured one, or a lower one that the provider stated.
+    limit: u64,
+    /// What may be spent now, rounded down; negative while it is overdrawn.
+    available: i64,
+    /// The sum of the estimates of calls in flight.
+    reserved: u64,
+    /// The source of the budget: the settings, or the headers of the provider's responses.
+    source: BudgetSource,
 }
 
-fn of_health(state: &ResourceSnapshot) -> [f64; 4] {
-    let (age, until) = (|since: Instant| millis(state.at - since), |at: Instant| millis(at - state.at));
-    match state.health {
-        HealthState::Healthy => [0.0, f64::NAN, f64::NAN, f64::NAN],
-        HealthState::Suspected { since } => [1.0, age(since), f64::NAN, f64::NAN],
-        HealthState::Down { since, probe_at } => [2.0, age(since), until(probe_at), f64::NAN],
-        HealthState::Probing { since } => [3.0, age(since), f64::NAN, f64::NAN],
-        HealthState::Unavailable { since, cause, probe_at } => {
-            [4.0, age(since), probe_at.map_or(f64::NAN, until), f64::from(cause as u32)]
+/// Whether a provider and model responds, in any domain.
+///
+/// | `state` | meaning |
+/// | --- | --- |
+/// | `healthy` | It is not known to fail. |
+/// | `suspected` | Its latest calls failed, the first of them `failingForMs` ago, and calls start one at a time. |
+/// | `down` | It has not responded for `failingForMs`. No call starts before the next probe, in `probeInMs`. |
+/// | `probing` | It is down, and one call in flight tests it. |
+/// | `unavailable` | Calls have been denied for `forMs`. One call tests it in `probeInMs`, if a test is planned. |
+#[derive(Serialize, Tsify)]
+#[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub(super) enum Health {
+    Healthy,
+    Suspected {
+        failing_for_ms: f64,
+    },
+    Down {
+        failing_for_ms: f64,
+        probe_in_ms: f64,
+    },
+    Probing {
+        failing_for_ms: f64,
+    },
+    Unavailable {
+        cause: UnavailableCause,
+        for_ms: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        probe_in_ms: Option<f64>,
+    },
+}
+
+/// A start-up ramp.
+#[derive(Serialize, Tsify)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Ramp {
+    /// The limit at its end.
+    target: u32,
+    /// The remaining time; left out before the first call, which starts the ramp.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining_ms: Option<f64>,
+}
+
+/// The state of one resource at one instant.
+#[derive(Serialize, Tsify)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ResourceSnapshot {
+    /// When it was read, on the clock of `performance.now()`.
+    at_ms: f64,
+    /// The number of commands that the gate has processed.
+    sequence: u64,
+    provider: String,
+    model: String,
+    domain: String,
+    /// The most that the limit can become: the lower of `maxParallel` and `maxLimit`.
+    effective_max: u32,
+    /// The adaptive limit in force.
+    current_limit: u32,
+    /// Calls in flight.
+    in_flight: u32,
+    /// Leases in use. Always equals `inFlight`; a difference is a leak.
+    active_leases: u32,
+    /// The age of the oldest lease, if there is one and a time was recorded when it was granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_lease_age_ms: Option<f64>,
+    /// Waiting calls.
+    waiters: u32,
+    /// Waiting calls whose pipeline worker holds no task resources.
+    yielded: u32,
+    /// The remaining time of the current cooldown; 0 if there is none.
+    cooldown_remaining_ms: f64,
+    /// The limit at which the first decrease happened; 0 before any.
+    rate_limit_ceiling: u32,
+    /// Rate-limited calls since the last success.
+    consecutive_rate_limits: u32,
+    /// Successes since the limit last changed.
+    success_streak: u32,
+    /// How the last call ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_outcome: Option<Outcome>,
+    /// The start-up ramp in progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ramp: Option<Ramp>,
+    /// The cap over all domains of the model.
+    provider_cap: u32,
+    /// Calls in flight over all domains of the model.
+    provider_in_flight: u32,
+    /// Whether the provider and model responds.
+    health: Health,
+    /// The rate budgets, in the order they were given.
+    budgets: Vec<BudgetSnapshot>,
+}
+
+/// Why the next call of a resource cannot start.
+///
+/// | `kind` | meaning |
+/// | --- | --- |
+/// | `cooldown` | A cooldown ends in `endsInMs`: the provider asked for it, or rate limited a call without a Retry-After. |
+/// | `provider_cap` | The model's `maxParallel` over all domains, `cap`, is reached. |
+/// | `limit` | The adaptive limit is reached. It changes in `changesInMs` without a call ending, as in a ramp, if that is known. |
+/// | `paced` | The limit spaces calls in time. Fewer calls are in flight than it allows, and the next one starts in `opensInMs`. |
+/// | `budget` | A rate budget is spent. It suffices in `fitsInMs`, unless other calls spend it first. |
+/// | `stated_rate` | The rate that the provider states in its headers is reached: `limit` of `dimension` in each `windowMs`. The next call starts in `fitsInMs`, unless other calls spend the rate first. |
+/// | `outage` | The provider is down. The next probe is in `probeInMs`; left out while a probe is in flight. |
+/// | `unavailable` | The provider or model cannot be used. One call tests in `probeInMs` whether it can again, if a test is planned. |
+/// | `task_slots` | Its pipeline worker has yielded its task resources and waits to get them back. |
+/// | `turn` | Another call goes first. |
+/// | `paused` | `RequestGate.pause` is in force. |
+#[derive(Serialize, Tsify)]
+#[serde(tag = "kind", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub(super) enum CallWait {
+    Cooldown {
+        ends_in_ms: f64,
+    },
+    ProviderCap {
+        cap: u32,
+    },
+    Limit {
+        limit: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        changes_in_ms: Option<f64>,
+    },
+    Paced {
+        opens_in_ms: f64,
+    },
+    Budget {
+        fits_in_ms: f64,
+    },
+    StatedRate {
+        #[tsify(type = "BudgetDimension")]
+        dimension: Dimension,
+        limit: u64,
+        window_ms: f64,
+        fits_in_ms: f64,
+    },
+    Outage {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        probe_in_ms: Option<f64>,
+    },
+    Unavailable {
+        cause: UnavailableCause,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        probe_in_ms: Option<f64>,
+    },
+    TaskSlots,
+    Turn,
+    Paused,
+}
+
+impl ResourceSnapshot {
+    pub(super) fn of(from: core::ResourceSnapshot) -> Self {
+        let (age, until) = (|since: Instant| millis(from.at - since), |end: Instant| millis(end - from.at));
+        Self {
+            at_ms: millis(from.at - Instant::ZERO),
+            sequence: from.sequence,
+            effective_max: from.effective_max,
+            current_limit: from.current_limit,
+            in_flight: from.in_flight,
+            active_leases: from.active_leases,
+            oldest_lease_age_ms: from.oldest_lease.map(age),
+            waiters: from.waiters,
+            yielded: from.yielded,
+            cooldown_remaining_ms: millis(from.cooldown_remaining),
+            rate_limit_ceiling: from.rate_limit_ceiling,
+            consecutive_rate_limits: from.consecutive_rate_limits,
+            success_streak: from.success_streak,
+            last_outcome: from.last_outcome,
+            ramp: from.ramp.map(|ramp| Ramp { target: ramp.target, remaining_ms: ramp.ends.map(until) }),
+            provider_cap: from.provider_cap,
+            provider_in_flight: from.provider_in_flight,
+            health: Health::of(from.health, from.at),
+            budgets: from.budgets.iter().map(BudgetSnapshot::of).collect(),
+            provider: from.provider,
+            model: from.model,
+            domain: from.domain.to_string(),
         }
     }
 }
 
-pub(super) fn of_wait(wait: &CallWait) -> Vec<f64> {
-    let now = JsHost.now();
-    let until = |end: Instant| millis(end - now);
-    if let CallWait::StatedRate { rate, until: end } = *wait {
-        return vec![9.0, rate.limit as f64, until(end), dimension_number(rate.dimension), millis(rate.window)];
-    }
-    let (kind, calls, until_ms) = match *wait {
-        CallWait::Cooldown { until: end } => (0.0, f64::NAN, until(end)),
-        CallWait::ProviderCap { cap } => (1.0, f64::from(cap), f64::NAN),
-        CallWait::Limit { limit, changes_at, .. } => (2.0, f64::from(limit), changes_at.map_or(f64::NAN, until)),
-        CallWait::Budget { until: end } => (3.0, f64::NAN, until(end)),
-        CallWait::TaskSlots => (4.0, f64::NAN, f64::NAN),
-        CallWait::Outage { probe_at, .. } => (6.0, f64::NAN, probe_at.map_or(f64::NAN, until)),
-        CallWait::Unavailable { cause, probe_at, .. } => {
-            (7.0, f64::from(cause as u32), probe_at.map_or(f64::NAN, until))
+impl BudgetSnapshot {
+    fn of(from: &tidegate_core::budget::BudgetSnapshot) -> Self {
+        Self {
+            dimension: from.config.dimension,
+            window_ms: millis(from.config.window),
+            limit: from.limit,
+            available: from.available,
+            reserved: from.reserved,
+            source: from.source,
         }
-        CallWait::Paused => (10.0, f64::NAN, f64::NAN),
-        CallWait::Paced { until: end } => (8.0, f64::NAN, until(end)),
-        _ => (5.0, f64::NAN, f64::NAN),
-    };
-    vec![kind, calls, until_ms]
+    }
 }
 
-pub(super) fn optional(span: Option<Duration>) -> f64 {
-    span.map_or(f64::NAN, millis)
+impl Health {
+    fn of(from: HealthState, now: Instant) -> Self {
+        let (age, until) = (|since: Instant| millis(now - since), |at: Instant| millis(at - now));
+        match from {
+            HealthState::Healthy => Self::Healthy,
+            HealthState::Suspected { since } => Self::Suspected { failing_for_ms: age(since) },
+            HealthState::Down { since, probe_at } => {
+                Self::Down { failing_for_ms: age(since), probe_in_ms: until(probe_at) }
+            }
+            HealthState::Probing { since } => Self::Probing { failing_for_ms: age(since) },
+            HealthState::Unavailable { since, cause, probe_at } => {
+                Self::Unavailable { cause, for_ms: age(since), probe_in_ms: probe_at.map(until) }
+            }
+        }
+    }
+}
+
+impl CallWait {
+    pub(super) fn of(from: &core::CallWait, now: Instant) -> Self {
+        let until = |end: Instant| millis(end - now);
+        match *from {
+            core::CallWait::Cooldown { until: end } => Self::Cooldown { ends_in_ms: until(end) },
+            core::CallWait::ProviderCap { cap } => Self::ProviderCap { cap },
+            core::CallWait::Limit { limit, changes_at, .. } => {
+                Self::Limit { limit, changes_in_ms: changes_at.map(until) }
+            }
+            core::CallWait::Paced { until: end } => Self::Paced { opens_in_ms: until(end) },
+            core::CallWait::Budget { until: end } => Self::Budget { fits_in_ms: until(end) },
+            core::CallWait::StatedRate { rate, until: end } => Self::StatedRate {
+                dimension: rate.dimension,
+                limit: rate.limit,
+                window_ms: millis(rate.window),
+                fits_in_ms: until(end),
+            },
+            core::CallWait::Outage { probe_at, .. } => Self::Outage { probe_in_ms: probe_at.map(until) },
+            core::CallWait::Unavailable { cause, probe_at, .. } => {
+                Self::Unavailable { cause, probe_in_ms: probe_at.map(until) }
+            }
+            core::CallWait::TaskSlots => Self::TaskSlots,
+            core::CallWait::Paused => Self::Paused,
+            _ => Self::Turn,
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Request admission for real calls, on the JavaScript event loop.
 //!
-//! A [`RequestGate`] is the core's gate over [`JsHost`]. Settings are objects; calls, events and
-//! states are numbers. Programs use it through the TypeScript package beside this crate, which adds names and
+//! A [`RequestGate`] is the core's gate over [`JsHost`]. Settings and states are objects; calls and events are
+//! numbers. Programs use it through the TypeScript package beside this crate, which adds names and
 //! promises.
 //!
 //! A permit request gets a *ticket*, a small number that is reused after its call has ended.
@@ -27,12 +27,14 @@ use tidegate_core::gate::Gate;
 use tidegate_core::request::event::RequestInterest;
 use tidegate_core::request::{
     AfterCall, Completion, Denial, Domain, GroupId, HealthConfig, Outcome, Request, RequestAdmission, RequestConfig,
-    ResourceId,
+    ResourceId, ResourceStats,
 };
 use tidegate_core::time::{Clock, Duration};
 use wasm_bindgen::prelude::*;
 
 use crate::host::JsHost;
+use crate::json::to_js;
+use figures::{CallWait, ResourceSnapshot};
 use settings::{Adaptive, GateOptions, Limits};
 use tickets::DENIED;
 
@@ -165,17 +167,33 @@ impl RequestGate {
         tickets::announce();
     }
 
-    /// Returns the state of a resource as numbers, in the order of `figures`; nothing for an unknown
-    /// resource.
-    pub fn snapshot(&self, resource: u32) -> Option<Vec<f64>> {
-        self.gate.snapshot(ResourceId::new(0, resource)).map(|state| figures::of(&state))
+    /// Returns the state of a resource; undefined for an unknown one.
+    #[wasm_bindgen(unchecked_return_type = "ResourceSnapshot | undefined")]
+    pub fn snapshot(&self, resource: u32) -> Result<JsValue, JsError> {
+        let state = self.gate.snapshot(ResourceId::new(0, resource));
+        state.map_or(Ok(JsValue::UNDEFINED), |state| to_js(&ResourceSnapshot::of(state)))
     }
 
-    /// Returns why the next call of a resource would wait, as numbers: the kind and its details. Nothing if
-    /// it could start now.
-    pub fn why(&self, resource: u32) -> Option<Vec<f64>> {
-        let wait = self.gate.with(|machine, now| machine.why_next(now, ResourceId::new(0, resource)));
-        wait.map(|wait| figures::of_wait(&wait))
+    /// Returns how many calls of a resource wait; 0 for an unknown one.
+    #[must_use]
+    pub fn waiters(&self, resource: u32) -> u32 {
+        self.stats(resource).map_or(0, |stats| stats.waiters)
+    }
+
+    /// Returns how many calls of a resource are in flight; 0 for an unknown one.
+    #[must_use]
+    #[wasm_bindgen(js_name = inFlight)]
+    pub fn in_flight(&self, resource: u32) -> u32 {
+        self.stats(resource).map_or(0, |stats| stats.in_flight)
+    }
+
+    /// Returns why the next call of a resource would wait; undefined if it could start now.
+    #[wasm_bindgen(unchecked_return_type = "CallWait | undefined")]
+    pub fn why(&self, resource: u32) -> Result<JsValue, JsError> {
+        let wait = self.gate.with(|machine, now| {
+            machine.why_next(now, ResourceId::new(0, resource)).map(|wait| CallWait::of(&wait, now))
+        });
+        wait.map_or(Ok(JsValue::UNDEFINED), |wait| to_js(&wait))
     }
 
     /// Records events of these kinds only, given as one bit for each.
@@ -204,6 +222,10 @@ impl RequestGate {
     #[must_use]
     pub fn core(&self) -> &Gate<JsHost> {
         &self.gate
+    }
+
+    fn stats(&self, resource: u32) -> Option<ResourceStats> {
+        self.gate.with(|machine, now| machine.stats(now, ResourceId::new(0, resource)))
     }
 }
 
@@ -304,7 +326,12 @@ fn millis(span: Duration) -> f64 {
     span.as_nanos() as f64 / 1e6
 }
 
+/// Returns the milliseconds of a span; NaN for none.
+fn optional(span: Option<Duration>) -> f64 {
+    span.map_or(f64::NAN, millis)
+}
+
 /// Returns the milliseconds until capacity changes, according to a denial.
 fn changes_in(denial: &Denial) -> f64 {
-    denial.changes_at.map_or(f64::NAN, |at| millis(at - JsHost.now()))
+    optional(denial.changes_at.map(|at| at - JsHost.now()))
 }

@@ -1,6 +1,5 @@
 // The page's own markup, and small helpers for elements.
 
-export { make } from "./dashboard/dom.ts";
 export { messageOf } from "./errors.ts";
 
 /** The element of this kind below `root`. The page's own markup is known to have it. */

@@ -1,5 +1,5 @@
 // Which changes of a capacity belong to one drag of its slider. Of a drag, only the last change is worth a mark: it leads to where the
-// slider was let go. What tells drags apart is the time of the person, as virtual time passes at any speed.
+// slider was let go. What tells drags apart is real time, as virtual time passes at any speed.
 import type { Change, Intervention } from "./pkg/tidegate_playground.js";
 import type { Side } from "./messages.ts";
 

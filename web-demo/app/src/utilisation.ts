@@ -1,7 +1,7 @@
 // The one figure of utilisation on the page: what calls used of what the providers could truly serve.
 
-/** Capacities from here up mean "no bound". */
-const UNBOUNDED = 2 ** 31;
+/** Capacities and limits from here up mean "no bound". */
+export const UNBOUNDED = 2 ** 31;
 /** How wide the history's first buckets are, in virtual ms; later ones are wider, all alike. */
 const FIRST_WIDTH_MS = 1;
 

@@ -208,7 +208,7 @@ impl RequestAdmission {
             let group = owner.known_group(index)?;
             Some(share::Group::new(name, weight, wanted(group)))
         });
-        named.chain([unnamed]).filter(|group| group.wanted > 0).collect()
+        named.chain([unnamed]).filter(|group| group.demand > 0).collect()
     }
 
     /// Returns the end of the cooldown of a resource that is in force at `now`.

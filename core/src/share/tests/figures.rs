@@ -17,8 +17,8 @@ fn config(capacity: u32, interval: Option<Duration>, longest_call: Duration) -> 
     SharingConfig { capacity, interval, longest_call, groups: 2, ..SharingConfig::default() }
 }
 
-/// Returns the provider after a time in which one process calls it, which wants `wanted` calls in flight.
-fn one_process(config: &SharingConfig, wanted: u32, seed: u64) -> SlotProvider {
+/// Returns the provider after a time in which one process calls it, with this demand.
+fn one_process(config: &SharingConfig, demand: u32, seed: u64) -> SlotProvider {
     let (choice, mut rng) = (config.choice, Rng::new(seed));
     let mut now = Instant::from_nanos(1_000_000_000);
     let end = now + SPAN;
@@ -28,7 +28,7 @@ fn one_process(config: &SharingConfig, wanted: u32, seed: u64) -> SlotProvider {
     let mut calls: BTreeMap<(Instant, u64), (Grant, CallEnd)> = BTreeMap::new();
     while now < end {
         controller.on_time(now);
-        while provider.in_flight < wanted && controller.blocked_until(now).is_none() && controller.has_room(now) {
+        while provider.in_flight < demand && controller.blocked_until(now).is_none() && controller.has_room(now) {
             controller.on_attempt(now);
             let grant = controller.grant(now, true);
             let ends = provider.start(now, config, &mut rng);
@@ -51,10 +51,10 @@ fn one_process(config: &SharingConfig, wanted: u32, seed: u64) -> SlotProvider {
 }
 
 /// Returns the world after the same time, in which `members` together want as many calls.
-fn members(config: &SharingConfig, members: u32, wanted: u32, seed: u64) -> SharingWorld<Oracle> {
+fn members(config: &SharingConfig, members: u32, demand: u32, seed: u64) -> SharingWorld<Oracle> {
     let mut world = SharingWorld::new(config.clone(), Rng::new(seed), Oracle::new(config)).expect("valid");
     for _ in 0..members {
-        world.start_process(wanted / members);
+        world.start_process(demand / members);
     }
     world.advance_to(world.now + SPAN);
     world
@@ -106,7 +106,7 @@ fn shares_follow_a_demand_that_moves_every_three_seconds() {
         }
         for turn in 0..SPAN.as_nanos() / 3_000_000_000 {
             for p in 0..4 {
-                world.want(p, if p as u64 == turn % 4 { 30 } else { 2 });
+                world.set_demand(p, if p as u64 == turn % 4 { 30 } else { 2 });
             }
             world.advance_to(world.now + Duration::from_secs(3));
         }

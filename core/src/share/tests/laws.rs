@@ -75,7 +75,7 @@ fn random_fault(world: &mut SharingWorld<Oracle>, rng: &mut Rng, endings: &mut V
         }
         9 => world.roll_back(Some(Duration::from_millis(rng.below(1_000)))),
         10 if rng.below(4) == 0 => world.roll_back(None),
-        _ => world.want(p, rng.below(16) as u32),
+        _ => world.set_demand(p, rng.below(16) as u32),
     }
 }
 
@@ -140,7 +140,7 @@ fn heal(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Ending)>, 
     let alive: Vec<usize> = (0..world.started()).filter(|p| world.is_alive(*p) && !world.leaves(*p)).collect();
     for p in &alive {
         world.suspend(*p, Duration::ZERO);
-        world.want(*p, 4);
+        world.set_demand(*p, 4);
     }
     // Calls that were sent before may take their time. After a takeover, those of dead members stay reserved
     // for the lease and the longest call.

@@ -29,7 +29,7 @@ fn report(member: u64, seq: u64, version: u64, share: u32) -> MemberReport {
         started: 0,
         ended: 0,
         ends: Vec::new(),
-        groups: vec![Group { group: 1, weight: 1, wanted: 10 }],
+        groups: vec![Group { group: 1, weight: 1, demand: 10 }],
         leaves: false,
     }
 }
@@ -180,7 +180,7 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
                 started,
                 ended: ended_calls,
                 ends: vec![ended; 3],
-                groups: vec![Group { group: 0, weight: 0, wanted: u32::MAX }; 3],
+                groups: vec![Group { group: 0, weight: 0, demand: u32::MAX }; 3],
                 ..report(number, number, number, u32::MAX)
             };
             decide(&mut leader, at(100), &[damaged]);
@@ -498,11 +498,11 @@ fn the_first_process_takes_the_lead_at_once_and_another_one_after_the_decisions_
 #[test]
 fn a_report_with_hundreds_of_groups_names_the_32_largest_and_the_sum_of_the_others() {
     let mut member = member(OnLoss::Stop);
-    let groups: Vec<Group> = (1..=100).map(|group| Group { group, weight: 1, wanted: group as u32 }).collect();
+    let groups: Vec<Group> = (1..=100).map(|group| Group { group, weight: 1, demand: group as u32 }).collect();
     member.set_demand(&groups);
     let reported = next_report(&mut member, at(0)).groups;
     assert_eq!((reported.len(), reported[0].group), (33, 100));
-    assert_eq!(reported[32], Group { group: 0, weight: 68, wanted: (1..=68).sum() });
+    assert_eq!(reported[32], Group { group: 0, weight: 68, demand: (1..=68).sum() });
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn three_processes_divide_the_limit_and_the_provider_refuses_nothing() {
 fn what_a_process_does_not_want_goes_to_the_others() {
     for seed in 0..8 {
         let mut story = Story::new(seed);
-        story.change(SharingChange::Wanted { process: 1, calls: 1 });
+        story.change(SharingChange::Demand { process: 1, calls: 1 });
         story.run(Duration::from_secs(1));
         let shares = story.shares();
         assert_eq!(shares.iter().sum::<u32>(), CAPACITY, "seed {seed}: {shares:?}");
@@ -188,6 +188,53 @@ fn processes_that_return_get_their_shares_back() {
         assert_eq!(story.shares(), [4; 3], "seed {seed}");
         assert_eq!(story.now().refused, 0, "seed {seed}: there was no moment with more calls than the limit");
     }
+}
+
+#[test]
+fn a_process_in_the_place_of_one_that_was_cut_off_is_cut_off_until_its_place_is_connected() {
+    let mut story = Story::new(1);
+    let off = story.follower();
+    story.change(cut_off(off));
+    story.change(kill(off));
+    let dead = story.now().processes[off];
+    assert!(!dead.is_alive && !dead.is_connected);
+    story.run(RECLAIMED + HELD);
+    story.change(SharingChange::Alive { process: off, alive: true });
+    story.run(RECLAIMED);
+    assert_eq!((story.now().processes[off].is_connected, story.shares()[off]), (false, 0));
+    story.change(kill(off));
+    story.change(SharingChange::Connected { process: off, connected: true });
+    assert!(story.now().processes[off].is_connected, "a change also applies to a killed process");
+    story.change(SharingChange::Alive { process: off, alive: true });
+    story.run(Duration::from_secs(1));
+    assert_eq!(story.shares(), [4; 3]);
+}
+
+#[test]
+fn the_calls_of_a_killed_process_count_for_its_number_until_they_end() {
+    let mut story = Story::new(1);
+    let killed = story.follower();
+    story.change(kill(killed));
+    story.change(SharingChange::Alive { process: killed, alive: true });
+    assert!(story.now().processes[killed].in_flight > 0);
+    story.run(Duration::from_secs(2));
+    for sample in &story.seen {
+        assert_eq!(sample.processes.iter().map(|process| process.in_flight).sum::<u32>(), sample.in_flight);
+    }
+}
+
+#[test]
+fn an_end_in_the_past_has_no_effect() {
+    let mut story = Story::new(1);
+    let (before, now) = (story.now(), story.world.now);
+    story.world.advance_to(Instant::ZERO);
+    assert_eq!((story.now(), story.world.now), (before, now));
+}
+
+#[test]
+fn a_sample_states_the_highest_limit_and_how_long_a_lease_lasts() {
+    let sample = Story::new(1).now();
+    assert_eq!((sample.cap, sample.ttl_ns), (CAPACITY, TTL.as_nanos()));
 }
 
 #[test]

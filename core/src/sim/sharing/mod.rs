@@ -32,10 +32,12 @@
 //! | --- | --- |
 //! | `mod` | the world |
 //! | `observer` | what a checker sees of it |
+//! | `process` | a process, and its steps: messages, grants, sends and ends of calls |
 //! | `provider` | the provider |
 //! | `sample` | its figures, events and changes |
 
 mod observer;
+mod process;
 mod provider;
 mod sample;
 
@@ -47,14 +49,14 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 pub use self::observer::{DriftingClock, SharingObserver};
+use self::process::Process;
 pub use self::provider::{BURST, CallEnd, SlotProvider};
 pub use self::sample::{ProcessSample, SharingChange, SharingEvent, SharingEventKind, SharingSample, UnknownProcess};
-use crate::call::Outcome;
 use crate::error::ConfigError;
-use crate::limit::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice, TideConfig};
+use crate::limit::{Aimd, AimdConfig, LimitChoice, TideConfig};
 use crate::share::{
-    Coordinator, CoordinatorEffect, Decide, Decided, Decision, Group, Lead, Member, MemberEffect, MemberId,
-    MemberReport, MemoryStore, OnLoss, Reports, ShareConfig, TakeLead, Term,
+    Coordinator, Decide, Decided, Decision, Lead, Member, MemberId, MemberReport, MemoryStore, OnLoss, Reports,
+    ShareConfig, TakeLead, Term,
 };
 use crate::sim::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -173,32 +175,14 @@ enum Step {
     Ended(usize, u64, CallEnd),
 }
 
+/// What stays if another process starts in the place of a killed one.
 #[derive(Debug)]
-struct Process {
-    /// The number in samples, events and changes.
-    number: usize,
-    /// Its calls at the provider.
-    at_provider: u32,
-    id: MemberId,
-    member: Member,
-    leader: Option<Coordinator>,
-    /// The position in the reports that the leader has read.
-    read: u64,
-    /// The term and the version of the newest decision that it has read.
-    newest: (Term, u64),
-    is_alive: bool,
-    leaves: bool,
-    suspended_until: Instant,
+struct Numbered {
+    /// The index of the latest process with this number.
+    latest: usize,
+    /// Its calls at the provider, and those of the processes before it.
+    in_flight: u32,
     is_disconnected: bool,
-    clock: DriftingClock,
-    /// The granted calls: the local instant, the limit and the calls in flight after the grant.
-    granted: BTreeMap<u64, (Instant, u32, u32)>,
-    /// The number of grants so far.
-    grants: u64,
-    /// How many calls it wants in flight.
-    wanted: u32,
-    /// The earliest instant for which its timer is set.
-    wake_at: Instant,
 }
 
 /// Processes, their store and their provider.
@@ -219,13 +203,13 @@ pub struct SharingWorld<O = ()> {
     events: BinaryHeap<Reverse<(Instant, u64)>>,
     payloads: BTreeMap<u64, Step>,
     /// The number of the latest event.
-    numbered: u64,
+    latest_event: u64,
     /// The provider.
     pub provider: SlotProvider,
     /// The number of decisions that the store has accepted.
     published: usize,
-    /// By number of the process: the index of the latest one.
-    numbers: Vec<usize>,
+    /// By number of the process.
+    numbers: Vec<Numbered>,
     /// The processes whose leases were valid after their last steps, by index.
     leased: BTreeSet<usize>,
     /// What happened since it was last taken.
@@ -252,7 +236,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             processes: Vec::new(),
             events: BinaryHeap::new(),
             payloads: BTreeMap::new(),
-            numbered: 0,
+            latest_event: 0,
             provider: SlotProvider::default(),
             published: 0,
             numbers: Vec::new(),
@@ -264,21 +248,22 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     fn schedule(&mut self, at: Instant, event: Step) {
-        self.numbered += 1;
-        self.payloads.insert(self.numbered, event);
-        self.events.push(Reverse((at.max(self.now), self.numbered)));
+        self.latest_event += 1;
+        self.payloads.insert(self.latest_event, event);
+        self.events.push(Reverse((at.max(self.now), self.latest_event)));
     }
 
-    /// Starts a process that wants `wanted` calls in flight, and returns its index, which is new.
-    pub fn start_process(&mut self, wanted: u32) -> usize {
-        self.numbers.push(self.processes.len());
-        self.start(self.numbers.len() - 1, wanted)
+    /// Starts a process with a demand of so many calls, in flight or waiting, and returns its index, which is
+    /// new.
+    pub fn start_process(&mut self, demand: u32) -> usize {
+        self.numbers.push(Numbered { latest: self.processes.len(), in_flight: 0, is_disconnected: false });
+        self.start(self.numbers.len() - 1, demand)
     }
 
     /// Starts a process with a number.
-    fn start(&mut self, number: usize, wanted: u32) -> usize {
+    fn start(&mut self, number: usize, demand: u32) -> usize {
         let p = self.processes.len();
-        self.numbers[number] = p;
+        self.numbers[number].latest = p;
         self.emit(SharingEventKind::Started { process: number });
         let clock = if self.config.clocks_drift {
             DriftingClock { origin: self.rng.below(1 << 50), rate: 996_000 + self.rng.below(8_001) }
@@ -291,7 +276,6 @@ impl<O: SharingObserver> SharingWorld<O> {
         let member = Member::new(local, id, self.config.share, Box::new(own), self.rng.next_u64()).expect("valid");
         self.processes.push(Process {
             number,
-            at_provider: 0,
             id,
             member,
             leader: None,
@@ -300,11 +284,10 @@ impl<O: SharingObserver> SharingWorld<O> {
             is_alive: true,
             leaves: false,
             suspended_until: Instant::ZERO,
-            is_disconnected: false,
             clock,
             granted: BTreeMap::new(),
             grants: 0,
-            wanted,
+            demand,
             wake_at: Instant::MAX,
         });
         self.observer.on_member(id, self.now, clock);
@@ -362,10 +345,10 @@ impl<O: SharingObserver> SharingWorld<O> {
         )
     }
 
-    /// Sets how many calls a process wants in flight.
-    pub fn want(&mut self, p: usize, wanted: u32) {
+    /// Sets the demand of a process: its calls in flight or waiting.
+    pub fn set_demand(&mut self, p: usize, demand: u32) {
         let process = &mut self.processes[p];
-        process.wanted = if process.leaves { 0 } else { wanted };
+        process.demand = if process.leaves { 0 } else { demand };
         self.schedule(self.now, Step::Wake(p));
     }
 
@@ -382,7 +365,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     pub fn leave(&mut self, p: usize) {
         let local = self.local(p);
         self.processes[p].member.leave(local);
-        self.processes[p].wanted = 0;
+        self.processes[p].demand = 0;
         self.processes[p].leaves = true;
         self.after(p);
     }
@@ -392,11 +375,13 @@ impl<O: SharingObserver> SharingWorld<O> {
         self.processes[p].suspended_until = self.now + span;
     }
 
-    /// Sets whether a process does not reach the store. Messages on their way are lost as well.
+    /// Sets whether a process does not reach the store, and neither does one that starts in its place.
+    /// Messages on their way are lost as well.
     pub fn set_disconnected(&mut self, p: usize, is_disconnected: bool) {
         let process = self.processes[p].number;
-        if is_disconnected != self.processes[p].is_disconnected {
-            self.processes[p].is_disconnected = is_disconnected;
+        let numbered = &mut self.numbers[process];
+        if is_disconnected != numbered.is_disconnected {
+            numbered.is_disconnected = is_disconnected;
             self.emit(if is_disconnected {
                 SharingEventKind::Disconnected { process }
             } else {
@@ -421,11 +406,15 @@ impl<O: SharingObserver> SharingWorld<O> {
         self.observer.on_lost_writes(self.now, published, term);
     }
 
+    fn is_disconnected(&self, p: usize) -> bool {
+        self.numbers[self.processes[p].number].is_disconnected
+    }
+
     fn local(&self, p: usize) -> Instant {
         self.processes[p].clock.local(self.now)
     }
 
-    /// Runs until `end`.
+    /// Runs until `end`. An end in the past has no effect.
     pub fn advance_to(&mut self, end: Instant) {
         while let Some(Reverse((at, number))) = self.events.peek().copied() {
             if at > end {
@@ -436,7 +425,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             let Some(event) = self.payloads.remove(&number) else { continue };
             self.handle(event);
         }
-        self.now = end;
+        self.now = self.now.max(end);
     }
 
     fn handle(&mut self, event: Step) {
@@ -470,7 +459,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             }
             Step::CallEnds(p, call, end) => {
                 self.provider.in_flight -= 1;
-                self.processes[p].at_provider -= 1;
+                self.numbers[self.processes[p].number].in_flight -= 1;
                 self.observer.on_call_ended(self.processes[p].id, call);
                 self.schedule(self.now, Step::Ended(p, call, end));
             }
@@ -483,7 +472,7 @@ impl<O: SharingObserver> SharingWorld<O> {
 
     /// Sends a message to the store. It can be lost, and it can arrive twice.
     fn send(&mut self, p: usize, request: &Request) {
-        if self.processes[p].is_disconnected || self.rng.below(1_000) < self.config.lost {
+        if self.is_disconnected(p) || self.rng.below(1_000) < self.config.lost {
             return;
         }
         let copies = 1 + u64::from(self.rng.below(1_000) < self.config.repeated);
@@ -498,7 +487,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     fn at_store(&mut self, p: usize, request: Request) {
-        if self.store_is_down || self.processes[p].is_disconnected {
+        if self.store_is_down || self.is_disconnected(p) {
             return;
         }
         let answer = match request {
@@ -543,161 +532,5 @@ impl<O: SharingObserver> SharingWorld<O> {
             let at = self.now + self.delay();
             self.schedule(at, Step::AtProcess(p, answer));
         }
-    }
-
-    fn at_process(&mut self, p: usize, answer: StoreResponse) {
-        if self.processes[p].is_disconnected {
-            return;
-        }
-        let local = self.local(p);
-        match answer {
-            StoreResponse::Decision(decision) => {
-                let process = &mut self.processes[p];
-                process.newest = (decision.term, decision.version);
-                if process.member.on_decision(local, &decision) {
-                    self.observer.on_adopted(process.id, local, &decision);
-                }
-            }
-            StoreResponse::Lead(lead) => {
-                if self.processes[p].member.on_lead(lead.term) {
-                    let process = self.processes[p].number;
-                    self.emit(SharingEventKind::Leads { process, epoch: lead.term.epoch });
-                    self.observer.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
-                    let config = &self.config;
-                    let leader = Coordinator::take_over(
-                        local,
-                        config.share,
-                        config.choice,
-                        &SharingConfig::aimd(),
-                        config.cap,
-                        lead,
-                    )
-                    .expect("valid");
-                    (self.processes[p].leader, self.processes[p].read) = (Some(leader), 0);
-                }
-            }
-            StoreResponse::Reports(term, reports) => {
-                let process = &mut self.processes[p];
-                if let Some(leader) = process.leader.as_mut().filter(|leader| leader.term() == term) {
-                    leader.on_reports(local, &reports.reports);
-                    process.read = reports.next;
-                    self.observer.on_reports(self.now, term, local, &reports.reports);
-                }
-            }
-            StoreResponse::Decided(term, decided) => {
-                let leader = &mut self.processes[p].leader;
-                if leader.as_mut().is_some_and(|leader| leader.term() == term && !leader.on_decided(decided)) {
-                    *leader = None;
-                }
-            }
-        }
-        self.after(p);
-    }
-
-    /// Does what a host does after each command: drains the effects, starts calls and arms the timer.
-    fn after(&mut self, p: usize) {
-        let local = self.local(p);
-        let process = &mut self.processes[p];
-        let group = Group {
-            group: p as u64 % self.config.groups.max(1),
-            weight: 1,
-            wanted: process.wanted.max(process.granted.len() as u32),
-        };
-        process.member.set_demand(&[group]);
-        while let Some(effect) = self.processes[p].member.poll_effect() {
-            let request = match effect {
-                MemberEffect::Report(report) => {
-                    self.observer.on_report_sent(local, &report);
-                    Request::Report(report)
-                }
-                MemberEffect::ReadDecision => {
-                    let (term, version) = self.processes[p].newest;
-                    Request::ReadDecision(term, version)
-                }
-                MemberEffect::TakeLead(request) => Request::TakeLead(request),
-            };
-            self.send(p, &request);
-        }
-        while let Some(leader) = &mut self.processes[p].leader {
-            let (term, Some(effect)) = (leader.term(), leader.poll_effect()) else { break };
-            let read = self.processes[p].read;
-            let request = match effect {
-                CoordinatorEffect::ReadReports => Request::ReadReports(term, read),
-                CoordinatorEffect::Decide(decide) => {
-                    self.observer.on_decision_made(self.now, local, &decide.decision);
-                    Request::Decide(decide, read)
-                }
-            };
-            self.send(p, &request);
-        }
-        self.start_calls(p, local);
-        self.emit_lease(p, local);
-        let process = &self.processes[p];
-        let leader = process.leader.as_ref().and_then(Coordinator::poll_timeout);
-        let waits = process.wanted > process.granted.len() as u32;
-        let change = if waits { process.member.next_change(local) } else { None };
-        let next = [process.member.poll_timeout(), leader, change].into_iter().flatten().min();
-        let at = next.map_or(Instant::MAX, |next| process.clock.true_time(next));
-        if at < self.processes[p].wake_at {
-            self.processes[p].wake_at = at.max(self.now);
-            self.schedule(at, Step::Wake(p));
-        }
-    }
-
-    fn start_calls(&mut self, p: usize, local: Instant) {
-        loop {
-            let process = &mut self.processes[p];
-            let in_flight = process.granted.len() as u32;
-            let member = &mut process.member;
-            if in_flight >= process.wanted || in_flight >= member.limit(local) || member.opens_at(local).is_some() {
-                return;
-            }
-            member.on_attempt(local, in_flight);
-            let grant = process.grants;
-            process.grants += 1;
-            process.granted.insert(grant, (local, member.limit(local), in_flight + 1));
-            member.on_grant(local, grant, in_flight + 1);
-            self.observer.on_granted(process.id, local, grant, in_flight + 1);
-            if self.config.stops_before_send && self.rng.below(2_000) == 0 {
-                // The process stops between the grant and the first byte.
-                let span = Duration::from_nanos(self.rng.below(2 * self.config.share.ttl.as_nanos()));
-                self.suspend(p, span);
-                self.schedule(self.now + span, Step::Send(p, grant));
-                return;
-            }
-            self.send_call(p, grant);
-        }
-    }
-
-    fn send_call(&mut self, p: usize, call: u64) {
-        let local = self.local(p);
-        if !self.processes[p].member.may_send(local) {
-            self.finish(p, call, Outcome::LocalCancelled, None);
-            return;
-        }
-        let process = &self.processes[p];
-        let granted = process.granted.len() as u32;
-        self.observer.on_call(process.id, self.now, call, granted);
-        self.processes[p].at_provider += 1;
-        let end = self.provider.start(self.now, &self.config, &mut self.rng);
-        self.schedule(end.at, Step::CallEnds(p, call, end));
-    }
-
-    fn finish(&mut self, p: usize, call: u64, outcome: Outcome, retry_after: Option<Duration>) {
-        let local = self.local(p);
-        let process = &mut self.processes[p];
-        let (since, limit, in_flight) = process.granted.remove(&call).expect("the call is out");
-        let report = CallReport {
-            outcome,
-            grant: call,
-            admitted_limit: limit,
-            admitted_in_flight: in_flight,
-            retry_after,
-            latency: local - since,
-            in_flight: process.granted.len() as u32,
-            is_cooling_down: false,
-        };
-        process.member.on_outcome(local, &report);
-        self.observer.on_finished(process.id, call, outcome);
     }
 }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EVENTS, START, SharingObserver, SharingWorld};
+use super::{EVENTS, Numbered, START, SharingObserver, SharingWorld};
 use crate::share::{Decision, Term};
 use crate::time::Instant;
 
@@ -26,6 +26,10 @@ pub struct SharingSample {
     pub version: u64,
     /// The limit over all processes in this decision, or 0.
     pub limit: u32,
+    /// The highest limit.
+    pub cap: u32,
+    /// How long a lease lasts.
+    pub ttl_ns: u64,
     /// How many calls the provider serves at once.
     pub capacity: u32,
     /// The calls at the provider, also those of killed processes and those that it refuses.
@@ -36,14 +40,15 @@ pub struct SharingSample {
     pub refused: u64,
 }
 
-/// The figures of one process. Those of a killed process are zero, apart from `in_flight` and `wanted`.
+/// The figures of one process. Those of a killed process are zero, apart from `is_connected`, `in_flight` and
+/// `demand`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ProcessSample {
     /// Whether it runs.
     pub is_alive: bool,
-    /// Whether it reaches the store.
+    /// Whether it reaches the store. Of a killed process: whether one that starts in its place does.
     pub is_connected: bool,
     /// Its share, or 0 if its lease has lapsed.
     pub share: u32,
@@ -51,8 +56,8 @@ pub struct ProcessSample {
     pub in_flight: u32,
     /// Its calls that wait for admission.
     pub waiting: u32,
-    /// How many calls it wants in flight.
-    pub wanted: u32,
+    /// Its demand: its calls in flight or waiting.
+    pub demand: u32,
     /// How much longer its lease is valid.
     pub lease_ns: u64,
     /// The version of the decision that it has adopted, or 0 if there is none.
@@ -139,7 +144,8 @@ pub enum SharingEventKind {
 #[serde(tag = "set", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum SharingChange {
-    /// Whether a process reaches the store. Messages on their way are lost as well.
+    /// Whether a process reaches the store, and one that starts in its place. Messages on their way are lost
+    /// as well.
     Connected {
         /// Its number.
         process: usize,
@@ -154,8 +160,8 @@ pub enum SharingChange {
         /// Whether it does.
         alive: bool,
     },
-    /// How many calls a process wants in flight.
-    Wanted {
+    /// The demand of a process: its calls in flight or waiting.
+    Demand {
         /// Its number.
         process: usize,
         /// The calls.
@@ -183,8 +189,8 @@ impl<O: SharingObserver> SharingWorld<O> {
     pub fn sample(&self) -> SharingSample {
         let term = self.store.term();
         let newest = self.store.decisions_since(Term::default(), 0);
-        let leads = |p: &usize| {
-            let process = &self.processes[*p];
+        let leads = |numbered: &Numbered| {
+            let process = &self.processes[numbered.latest];
             let is_running = process.is_alive && process.suspended_until <= self.now;
             is_running && process.leader.as_ref().is_some_and(|leader| leader.term() == term)
         };
@@ -195,6 +201,8 @@ impl<O: SharingObserver> SharingWorld<O> {
             epoch: term.epoch,
             version: newest.as_ref().map_or(0, |newest| newest.version),
             limit: newest.map_or(0, |newest| newest.limit),
+            cap: self.config.cap,
+            ttl_ns: self.config.share.ttl.as_nanos(),
             capacity: self.config.capacity,
             in_flight: self.provider.in_flight,
             answered: self.provider.answered,
@@ -203,21 +211,21 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     fn process_sample(&self, number: usize) -> ProcessSample {
-        let in_flight = self.processes.iter().filter(|of| of.number == number).map(|of| of.at_provider).sum();
-        let process = &self.processes[self.numbers[number]];
-        let wanted = process.wanted;
+        let &Numbered { latest, in_flight, is_disconnected } = &self.numbers[number];
+        let process = &self.processes[latest];
+        let (is_connected, demand) = (!is_disconnected, process.demand);
         if !process.is_alive {
-            return ProcessSample { in_flight, wanted, ..ProcessSample::default() };
+            return ProcessSample { is_connected, in_flight, demand, ..ProcessSample::default() };
         }
         let local = process.clock.local(self.now);
         let state = process.member.state(local);
         ProcessSample {
             is_alive: true,
-            is_connected: !process.is_disconnected,
+            is_connected,
             share: if state.has_lease { state.share } else { 0 },
             in_flight,
-            waiting: wanted.saturating_sub(process.granted.len() as u32),
-            wanted,
+            waiting: demand.saturating_sub(process.granted.len() as u32),
+            demand,
             lease_ns: process.member.lease_left(local).as_nanos(),
             version: process.member.version(),
             limit: state.limit,
@@ -242,15 +250,15 @@ impl<O: SharingObserver> SharingWorld<O> {
                 match (self.processes[p].is_alive, alive) {
                     (true, false) => self.kill(p),
                     (false, true) => {
-                        let wanted = self.processes[p].wanted;
-                        self.start(process, wanted);
+                        let demand = self.processes[p].demand;
+                        self.start(process, demand);
                     }
                     _ => {}
                 }
             }
-            SharingChange::Wanted { process, calls } => {
+            SharingChange::Demand { process, calls } => {
                 let p = self.process(process)?;
-                self.want(p, calls);
+                self.set_demand(p, calls);
             }
             SharingChange::Capacity { slots } => self.config.capacity = slots,
         }
@@ -259,7 +267,10 @@ impl<O: SharingObserver> SharingWorld<O> {
 
     /// Returns the index of the latest process with this number.
     fn process(&self, process: usize) -> Result<usize, UnknownProcess> {
-        self.numbers.get(process).copied().ok_or(UnknownProcess { process, processes: self.numbers.len() })
+        self.numbers
+            .get(process)
+            .map(|numbered| numbered.latest)
+            .ok_or(UnknownProcess { process, processes: self.numbers.len() })
     }
 
     pub(super) fn emit(&mut self, what: SharingEventKind) {

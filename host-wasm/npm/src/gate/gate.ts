@@ -27,7 +27,7 @@ import {
 import { Acquiring, dispose, Permit } from "./permit.js";
 import { retryStateOf } from "./retries.js";
 import { Running } from "./running.js";
-import { readSnapshot, readWhy, withUnread, type ResourceSnapshot, type Why } from "./state.js";
+import { inFull, type ResourceSnapshot, type Why } from "./state.js";
 import { type AcquireRequest, NONE, type Waiter } from "./tickets.js";
 import { readUsage } from "../outcome.js";
 import { OutgoingRequest, signalOf } from "../response.js";
@@ -299,21 +299,21 @@ export class RequestGate {
 
   /** Returns how many calls wait, of a key or of all keys: for a permit, or for their next retry. */
   size(key?: Key): number {
-    this.#live();
+    const gate = this.#live();
     const resource = key === undefined ? undefined : this.#registry.find(key);
-    const waiters = this.#sum(resource, ({ waiters }) => waiters);
+    const waiters = this.#sum(resource, ({ number }) => gate.waiters(number));
     return waiters + this.#registry.pauses.count(resource);
   }
 
   /** Returns how many calls are in flight, of a key or of all keys. */
   pending(key?: Key): number {
-    this.#live();
-    return this.#sum(key === undefined ? undefined : this.#registry.find(key), ({ inFlight }) => inFlight);
+    const gate = this.#live();
+    return this.#sum(key === undefined ? undefined : this.#registry.find(key), ({ number }) => gate.inFlight(number));
   }
 
-  #sum(resource: Resource | undefined, of: (state: ResourceSnapshot) => number): number {
+  #sum(resource: Resource | undefined, of: (resource: Resource) => number): number {
     let sum = 0;
-    for (const each of resource === undefined ? this.#registry.all() : [resource]) sum += of(this.snapshot(each));
+    for (const each of resource === undefined ? this.#registry.all() : [resource]) sum += of(each);
     return sum;
   }
 
@@ -426,8 +426,8 @@ export class RequestGate {
     const gate = this.#live();
     const resource = this.#registry.find(key);
     if (this.#isShut) return { kind: "shutdown", text: `${resource.name}: the gate is shut down` };
-    const numbers = gate.why(resource.number);
-    return numbers && withUnread(readWhy(resource, numbers), resource.unread);
+    const wait = gate.why(resource.number);
+    return wait && inFull(resource, wait);
   }
 
   /**
@@ -438,9 +438,9 @@ export class RequestGate {
   snapshot(key: Key): ResourceSnapshot {
     const gate = this.#live();
     const resource = this.#registry.find(key);
-    const numbers = gate.snapshot(resource.number);
-    if (numbers === undefined) throw new DeniedError(resource.name, "unregistered");
-    return readSnapshot(resource, numbers);
+    const snapshot = gate.snapshot(resource.number);
+    if (snapshot === undefined) throw new DeniedError(resource.name, "unregistered");
+    return snapshot;
   }
 
   /** Returns all resources, in order of registration. */

@@ -1,18 +1,16 @@
 // All that a run shows, from the outcome to its causes: rows, providers, pipeline, worker slots, queues, idle time.
 import { Axes } from "./axes.ts";
-import { make } from "./dom.ts";
-import { IdleSplit } from "./idle-split.ts";
+import IdleSplit from "./IdleSplit.svelte";
 import { forgetColours } from "./palette.ts";
+import { SamplePanel } from "./panel.ts";
 import { PipelineGraph } from "./pipeline-graph.ts";
+import { ProviderPanels } from "./provider-panels.svelte.ts";
 import { QueueDepths } from "./queue-depths.ts";
-import { RowsBar } from "./rows-bar.ts";
-import { ProviderPanels } from "./provider-panels.ts";
-import { WorkerLanes } from "./worker-lanes.ts";
-import type { Component, On, View } from "./view.ts";
+import RowsBar from "./RowsBar.svelte";
+import { WorkerLanes } from "./worker-lanes.svelte.ts";
+import type { On, View } from "./view.ts";
 import type { Panel } from "./panel.ts";
 import type { Layout } from "../pkg/tidegate_playground.js";
-
-export { IdleSplit, PipelineGraph, QueueDepths, RowsBar, ProviderPanels, WorkerLanes };
 
 /** How long one frame of the display may draw, in ms, and how long when frames come late. */
 const BUDGET_MS = 6;
@@ -21,9 +19,9 @@ const LATE_BUDGET_MS = 2;
 const LATE_MS = 24;
 const SINGLE_MS = 400;
 
-export class Dashboard implements Component {
+export class Dashboard {
   /** `data-fresh` says whether all parts show the last view. */
-  element = make("div", { class: "dashboard", "data-fresh": "true" });
+  #element = document.createElement("div");
   #parts: Panel[];
   /** When each was drawn last. */
   #partsDrawnAt;
@@ -34,13 +32,17 @@ export class Dashboard implements Component {
 
   /** @param axes of the charts and queues, if a dashboard beside this one has the same */
   constructor(parent: HTMLElement, layout: Layout, on: On, axes: Axes = new Axes()) {
+    const element = this.#element;
+    element.className = "dashboard";
+    element.dataset.fresh = "true";
     // First into the document: some parts are made in the size they are shown in.
-    parent.append(this.element);
-    const [rows, tides] = [new RowsBar(this.element, layout, on), new ProviderPanels(this.element, layout, on, axes)];
-    const [graph, lanes] = [new PipelineGraph(this.element, layout, on), new WorkerLanes(this.element, layout, on)];
-    const pair = make("div", { class: "dashboard-pair" });
-    this.element.append(pair);
-    this.#parts = [rows, tides, graph, lanes, new QueueDepths(pair, layout, on, axes), new IdleSplit(pair, layout, on)];
+    parent.append(element);
+    const [rows, providers] = [new SamplePanel(RowsBar, element, layout, on), new ProviderPanels(element, layout, on, axes)];
+    const [graph, lanes] = [new PipelineGraph(element, layout, on), new WorkerLanes(element, layout, on)];
+    const pair = document.createElement("div");
+    pair.className = "dashboard-pair";
+    element.append(pair);
+    this.#parts = [rows, providers, graph, lanes, new QueueDepths(pair, layout, on, axes), new SamplePanel(IdleSplit, pair, layout, on)];
     this.#partsDrawnAt = this.#parts.map(() => Number.NEGATIVE_INFINITY);
   }
 
@@ -66,7 +68,7 @@ export class Dashboard implements Component {
   destroy() {
     cancelAnimationFrame(this.#frame);
     for (const part of this.#parts) part.destroy();
-    this.element.remove();
+    this.#element.remove();
   }
 
   /** Draws the view taken last, or a part of it. */
@@ -92,7 +94,7 @@ export class Dashboard implements Component {
   #turn() {
     const isFresh = !this.#parts.some((part) => part.isStale);
     const text = String(isFresh);
-    if (this.element.dataset.fresh !== text) this.element.dataset.fresh = text;
+    if (this.#element.dataset.fresh !== text) this.#element.dataset.fresh = text;
     if (!isFresh) this.#frame = requestAnimationFrame(() => this.draw());
   }
 }

@@ -29,3 +29,9 @@ export function brief(value: number) {
   if (value < 10_000) return count(value);
   return value < 999_950 ? `${Number((value / 1e3).toFixed(value < 99_950 ? 1 : 0))}k` : `${Number((value / 1e6).toFixed(1))}M`;
 }
+
+/** Where parts of these sizes end that lie one after the other, as shares of the whole. */
+export function stacked(sizes: readonly number[], whole: number) {
+  let end = 0;
+  return sizes.map((size) => (end += size / whole));
+}

@@ -1,7 +1,7 @@
 // The chart of one provider: calls in flight as an area, the limit as a line above it, the provider's true
 // capacity as a dashed line; 429 answers as ticks along the top, cooldowns as shade, live changes as labelled lines.
 import { count, mean, span, tick } from "../format.ts";
-import { UNBOUNDED } from "./dom.ts";
+import { UNBOUNDED } from "../utilisation.ts";
 import { colour } from "./palette.ts";
 import uPlot from "./uplot.ts";
 import { changeLabel } from "./labels.ts";
@@ -81,7 +81,7 @@ export class ProviderChart {
   #axes;
   #index;
   #provider;
-  #readout;
+  #say;
   #onLayout;
   #resize;
 
@@ -89,14 +89,14 @@ export class ProviderChart {
    * @param index the provider's
    * @param provider whose chart it is
    * @param parent where to draw
-   * @param readout where to say what is under the pointer
+   * @param say is called with what is under the pointer
    * @param onLayout is called with where the plot lies within the parent, in CSS pixels
    */
-  constructor(axes: import("./axes.ts").Axes, index: number, provider: string, parent: HTMLElement, readout: import("./dom.ts").Text, onLayout: (top: number, height: number) => void) {
+  constructor(axes: import("./axes.ts").Axes, index: number, provider: string, parent: HTMLElement, say: (text: string) => void, onLayout: (top: number, height: number) => void) {
     this.#axes = axes;
     this.#index = index;
     this.#provider = provider;
-    this.#readout = readout;
+    this.#say = say;
     this.#onLayout = onLayout;
     this.#plot = new uPlot(this.#options(parent), [[], [], [], [], []], parent);
     this.#resize = new ResizeObserver(() => {
@@ -354,7 +354,7 @@ export class ProviderChart {
     const index = this.#plot.cursor.idx;
     const history = this.#history;
     if (index === null || index === undefined || index >= history.length) {
-      this.#readout.set(HINT);
+      this.#say(HINT);
       return;
     }
     const capacity = history.at("capacity", index);
@@ -363,6 +363,6 @@ export class ProviderChart {
     if (capacity < UNBOUNDED) text += ` · can take ${count(capacity)}`;
     if (history.at("refused", index) > 0) text += ` · 429s ${count(history.at("refused", index))}`;
     if (history.at("cooling", index) > 0) text += " · cooling down";
-    this.#readout.set(text);
+    this.#say(text);
   }
 }

@@ -50,15 +50,3 @@ export interface On {
   /** Any other live change. */
   change(what: Intervention): void;
 }
-
-/** Every component, and the `Dashboard` of all of them: `new X(parent, layout, on)`. */
-export interface Component {
-  /** The element that the component appended to its parent. */
-  readonly element: HTMLElement;
-  /** Shows one picture; called at most once per frame of the display. */
-  show(view: View): void;
-  /** Draws again in the present colours, after the colour scheme has changed. */
-  recolour(): void;
-  /** Takes the element and every observer away. */
-  destroy(): void;
-}

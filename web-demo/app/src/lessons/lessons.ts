@@ -20,7 +20,7 @@ export interface Since {
 }
 
 export interface Step {
-  /** What to see. `{key|words}` are words about what the chart draws: `key` is its class in the legend, without `key-`. */
+  /** What to see. `{key|words}` are words about what the chart draws: `key` is its name among the keys of the legends. */
   look: string;
   /** What to do. */
   act: string;
@@ -346,13 +346,13 @@ const MACHINES: Lesson = {
       done: ({ machines }) => machines !== undefined && machines.at >= 3e9 && isDivided(machines),
     },
     {
-      look: "A machine starts calls within its share, and no call waits for the store. Ten times a second it reports what it needs, and the leader divides the limit again.",
-      act: "Set what machine B wants to 1, and watch the others get its slots.",
+      look: "A machine starts calls within its share, and no call waits for the store. Ten times a second it reports its demand, and the leader divides the limit again.",
+      act: "Set the demand of machine B to 1, and watch the others get its slots.",
       target: '#machines [data-machine="1"] input',
-      done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.some(({ is_alive, wanted, share }) => is_alive && wanted <= 2 && share <= 2),
+      done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.some(({ is_alive, demand, share }) => is_alive && demand <= 2 && share <= 2),
     },
     {
-      look: "A lease lasts 5 s from the last report that was answered. A machine that is cut off from the store goes on until then. It starts no more calls when the lease ends. Only after that the leader takes its share back, and keeps the slots of calls that may still be out for 5 s more.",
+      look: "Each report that is answered renews the lease. A machine that is cut off from the store goes on until its lease ends, and then starts no more calls. Only after that the leader takes its share back, and it keeps the slots of calls that may still be out a while longer.",
       act: "Cut off machine C, watch its lease run out, and then the others get its slots.",
       target: '#machines [data-machine="2"] .cut',
       done: ({ machines }) => machines !== undefined && isDivided(machines) && machines.processes.some(({ is_alive, is_connected, lease_ns }) => is_alive && !is_connected && lease_ns === 0),
@@ -360,7 +360,7 @@ const MACHINES: Lesson = {
     {
       look: "The leader can die as well. The shares stay valid without it. A machine that sees no decision for about two seconds takes the lead, and knows the limit and every share from the store.",
       act: "Kill the machine that leads, and wait until its slots are back, too.",
-      target: "#machines [data-leads]",
+      target: "#machines [data-leads] .kill",
       done: ({ machines }) => machines !== undefined && machines.epoch > 1 && machines.leader !== null && isDivided(machines) && machines.processes.some(({ is_alive }) => !is_alive),
     },
     {

@@ -4,7 +4,7 @@ import { mount } from "svelte";
 import { announce } from "../announce.ts";
 import { messageOf } from "../errors.ts";
 import { fetched } from "../fetching.ts";
-import init, { Machines as Run } from "../pkg/tidegate_machines.js";
+import init, { __wbg_reset_state as renewInstance, Machines as Run } from "../pkg/tidegate_machines.js";
 import type { SharingChange, SharingEvent, SharingSample } from "../pkg/tidegate_machines.js";
 import { History } from "./history.ts";
 import MachinesView from "./Machines.svelte";
@@ -33,6 +33,8 @@ export class Machines {
   onLook = () => {};
   #run: Run | undefined;
   #loaded: Promise<unknown> | undefined;
+  /** A panic of the core leaves its instance of the module unusable. */
+  #isBroken = false;
   /** The present instant, in virtual ms. */
   #at = 0;
   #frame = 0;
@@ -48,9 +50,18 @@ export class Machines {
     try {
       this.#loaded ??= fetched("The machines", () => init({ module_or_path: new URL("../pkg/tidegate_machines_bg.wasm", import.meta.url) }));
       await this.#loaded;
+    } catch (error) {
+      // What failed may work the next time: the network comes and goes.
+      this.#loaded = undefined;
+      this.#show(error);
+      return;
+    }
+    try {
       this.failure = "";
       this.#stop();
-      this.#run?.free();
+      if (this.#isBroken) renewInstance();
+      else this.#run?.free();
+      this.#isBroken = false;
       this.#run = new Run(SEED);
       this.#at = 0;
       this.events = [];
@@ -58,9 +69,7 @@ export class Machines {
       this.phase = "ready";
       this.#look();
     } catch (error) {
-      // What failed may work the next time: the network comes and goes.
-      this.#loaded = undefined;
-      this.#fail(error);
+      this.#break(error);
     }
   }
 
@@ -83,7 +92,7 @@ export class Machines {
       this.#run?.change(what);
       this.#look();
     } catch (error) {
-      this.#fail(error);
+      this.#break(error);
     }
   }
 
@@ -93,7 +102,7 @@ export class Machines {
     try {
       if (passed > 0 && passed <= ASLEEP_MS) this.#advance(this.#at + SPEED * passed);
     } catch (error) {
-      this.#fail(error);
+      this.#break(error);
       return;
     }
     this.#frame = requestAnimationFrame((next) => this.#turn(next));
@@ -117,7 +126,7 @@ export class Machines {
     if (events.length > 0) {
       this.events = [...events.toReversed(), ...this.events].slice(0, MOST_EVENTS);
       // The start itself is not announced.
-      if (sample.epoch > 0 && sample.at > 500e6) announce(events.map(eventText).join(" "));
+      if (sample.epoch > 0 && sample.at > 500e6) announce(events.map((event) => eventText(event, sample.ttl_ns)).join(" "));
     }
     this.onLook();
   }
@@ -126,7 +135,13 @@ export class Machines {
     cancelAnimationFrame(this.#frame);
   }
 
-  #fail(error: unknown) {
+  /** Ends the run after an error of the core: the page makes no change that is invalid. */
+  #break(error: unknown) {
+    this.#isBroken = true;
+    this.#show(error);
+  }
+
+  #show(error: unknown) {
     this.#stop();
     this.failure = messageOf(error).replace(/\.?$/, ".");
     this.phase = "failed";

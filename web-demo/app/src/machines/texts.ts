@@ -1,6 +1,6 @@
 // Words for what happens to the machines.
 import type { ProcessSample, SharingEvent, SharingSample } from "../pkg/tidegate_machines.js";
-import { count } from "../format.ts";
+import { count, span } from "../format.ts";
 
 /** The name of a machine: A, B, C. */
 export const nameOf = (process: number) => String.fromCharCode(65 + process);
@@ -10,8 +10,11 @@ const plural = (number: number, what: string) => `${count(number)} ${what}${numb
 /** The sum of the shares under valid leases. */
 export const sharesOf = ({ processes }: SharingSample) => processes.reduce((sum, { share }) => sum + share, 0);
 
-/** What happened, as a sentence. */
-export function eventText(event: SharingEvent) {
+/**
+ * What happened, as a sentence.
+ * @param ttl how long a lease lasts, in ns
+ */
+export function eventText(event: SharingEvent, ttl: number) {
   switch (event.kind) {
     case "started":
       return `Machine ${nameOf(event.process)} starts.`;
@@ -28,7 +31,7 @@ export function eventText(event: SharingEvent) {
     case "lapsed":
       return `The lease of machine ${nameOf(event.process)} ends: it starts no more calls.`;
     case "reclaimed":
-      return `The leader takes back the share of machine ${nameOf(event.process)}, ${plural(event.slots, "slot")}. Those of calls that may be out stay reserved for 5 s.`;
+      return `The leader takes back the share of machine ${nameOf(event.process)}, ${plural(event.slots, "slot")}. Those of calls that may be out stay reserved for ${span(ttl / 1e6)}.`;
     case "cut":
       return `The provider refuses calls, and the limit falls from ${count(event.from)} to ${count(event.to)}.`;
   }
@@ -36,9 +39,8 @@ export function eventText(event: SharingEvent) {
 
 /** How a machine is, as a short sentence. */
 export function stateText({ is_alive, is_connected, share, in_flight, waiting, lease_ns }: ProcessSample) {
-  if (!is_alive) return in_flight > 0 ? `Killed; ${plural(in_flight, "call")} still at the provider.` : "Killed.";
-  const queue = `${count(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
-  const calls = `${count(in_flight)} in flight, ${queue}`;
+  if (!is_alive) return `${is_connected ? "Killed" : "Killed and cut off"}${in_flight > 0 ? `; ${plural(in_flight, "call")} still at the provider` : ""}.`;
+  const calls = `${count(in_flight)} in flight, ${count(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
   if (lease_ns > 0) return `Share ${count(share)}: ${calls}.`;
-  return is_connected ? `No lease yet: ${calls}.` : `No lease: it starts no call. ${queue}.`;
+  return `${is_connected ? "Waits for a share" : "Cut off, so no share"}: ${calls}.`;
 }

@@ -1,11 +1,14 @@
 // Worker slots as a timeline: a lane per slot, a span per stretch of work in the colour of its column. A call that is
 // out is full, a wait for a call is pale (and hatched where there is room), local work is a thinner line.
+import { flushSync } from "svelte";
 import { count, span } from "../format.ts";
-import { make, section, Text, watchVisibility } from "./dom.ts";
+import { KEYS } from "../legend/keys.ts";
 import { listen } from "./gestures.ts";
 import { LanePainter } from "./lane-painter.ts";
 import { OUT_OF_SIGHT_MS, Panel } from "./panel.ts";
 import { Timeline } from "./timeline.ts";
+import { watchVisibility } from "./visibility.ts";
+import WorkerLanesView from "./WorkerLanes.svelte";
 import type { On, View } from "./view.ts";
 import type { Layout } from "../pkg/tidegate_playground.js";
 
@@ -13,7 +16,7 @@ import type { Layout } from "../pkg/tidegate_playground.js";
 const STRIDE = 5;
 /** More spans than this are not drawn: as many as are kept, and one that goes on in every lane. */
 const MOST_SPANS = 8_192 + 64;
-const KINDS = ["local work", "waiting for a call", "call out"];
+const KINDS = [KEYS.working, KEYS.awaiting, KEYS.calling];
 /** The text that stands for the picture is renewed this often: a screen reader is not to be flooded. */
 const DESCRIBED_EVERY_MS = 1_000;
 const HINT = "Point at a span to read it, click to ask why. Ctrl and wheel or a pinch zooms, dragging moves. Keys: arrows, Enter, + and −, 0 for the latest";
@@ -28,16 +31,20 @@ export class WorkerLanes extends Panel {
   restMs = 0;
   #layout;
   #on;
-  #canvas = make("canvas", { "aria-hidden": "true" });
-  #plot;
-  #readout = new Text(make("p", { class: "readout" }));
+  /** What is under the cursor, in words. */
+  readout = $state(HINT);
   /** What the keyboard's cursor came to: unlike the readout it stays while the run goes on, so that it is spoken once. */
-  #spoken = new Text(make("p", { class: "visually-hidden", role: "status" }));
-  #shown = new Text(make("p", { class: "soft lanes-shown" }));
-  #description;
-  #painter;
-  #resize;
-  #visibility;
+  spoken = $state("");
+  /** How many slots are shown. */
+  shown = $state("");
+  /** The picture in words. */
+  description = $state("");
+  /** How many slots do which kind of work now. */
+  tally = $state.raw<readonly number[]>([]);
+  /** Whether the latest stretch is shown, as it comes. */
+  follows = $state(true);
+  #plot: HTMLElement | undefined;
+  #painter: LanePainter | undefined;
   #isVisible = true;
   /** The spans shown: kept for the pointer and the keyboard. */
   #spans = new Float64Array(0);
@@ -48,41 +55,41 @@ export class WorkerLanes extends Panel {
   /** How much of the past the spans cover, and how much has been asked for, in ms. */
   #knownMs = 0;
   #askedMs = 0;
-  #follow = make("button", { type: "button", title: "Show the latest stretch, as it comes", disabled: "" }, "Follow");
   /** What the cursor is on: a lane and an instant in ms; none without a pointer or focus. */
   #cursor: { lane: number, ms: number } | undefined;
   #paintedAt = Number.NEGATIVE_INFINITY;
   #describedAt = Number.NEGATIVE_INFINITY;
-  #tally = new Int32Array(KINDS.length);
 
-  constructor(parent: HTMLElement, layout: Layout, on: On) {
-    const { element, head } = section("lanes", "Worker slots", "What each slot did lately; a pale stretch is a worker that waits");
-    super(element, parent);
+  constructor(parent: Element, layout: Layout, on: On) {
+    super();
     this.#layout = layout;
     this.#on = on;
-    head.append(this.#shown.element, this.#zoomButtons());
-    const id = `lanes-${Math.random().toString(36).slice(2)}`;
-    this.#description = new Text(make("p", { class: "visually-hidden", id }));
-    this.#plot = make(
-      "div",
-      { class: "lanes-plot", tabindex: "0", role: "application", "aria-roledescription": "timeline", "aria-label": "Worker slots over the latest virtual time", "aria-describedby": id },
-      this.#canvas,
-    );
-    element.append(this.#plot, make("footer", {}, this.#readout.element), this.#description.element, this.#spoken.element, this.#key());
-    this.#readout.set(HINT);
-    this.#painter = new LanePainter(this.#canvas, layout.lanes);
-    this.#plot.style.height = `${this.#painter.height}px`;
-    this.#resize = new ResizeObserver(([entry]) => {
-      this.#painter.resize(entry?.contentRect.width ?? this.#plot.clientWidth);
+    this.mount(WorkerLanesView, parent, { lanes: this });
+  }
+
+  /** Makes the picture within an element that has a canvas. */
+  open = (plot: HTMLElement) => {
+    const canvas = plot.querySelector("canvas");
+    if (!canvas) return undefined;
+    const painter = new LanePainter(canvas, this.#layout.lanes);
+    this.#plot = plot;
+    this.#painter = painter;
+    plot.style.height = `${painter.height}px`;
+    const resize = new ResizeObserver(([entry]) => {
+      painter.resize(entry?.contentRect.width ?? plot.clientWidth);
       this.#paint();
     });
-    this.#resize.observe(this.#plot);
-    this.#visibility = watchVisibility(this.#plot, (visible) => {
-      this.#isVisible = visible;
-      if (visible) this.#paint();
+    resize.observe(plot);
+    const visibility = watchVisibility(plot, (isVisible) => {
+      this.#isVisible = isVisible;
+      if (isVisible) this.#paint();
     });
-    this.#listen();
-  }
+    this.#listen(plot, painter);
+    return () => {
+      resize.disconnect();
+      visibility.disconnect();
+    };
+  };
 
   /** @override */
   take(view: View) {
@@ -106,24 +113,18 @@ export class WorkerLanes extends Panel {
     this.isStale = false;
     if (this.#sample) this.#describe(this.#sample);
     this.#paint();
+    flushSync();
   }
 
   /** @override */
   recolour() {
-    this.#painter.recolour();
+    this.#painter?.recolour();
     this.#paint();
-  }
-
-  /** @override */
-  destroy() {
-    this.#resize.disconnect();
-    this.#visibility.disconnect();
-    super.destroy();
   }
 
   #paint() {
     const { from, span } = this.#timeline;
-    this.#painter.paint(this.#spans, this.#count, { now: this.#now, from, span, knownFrom: this.#now - this.#knownMs }, this.#cursor);
+    this.#painter?.paint(this.#spans, this.#count, { now: this.#now, from, span, knownFrom: this.#now - this.#knownMs }, this.#cursor);
     this.#sayWhatIsUnderTheCursor();
   }
 
@@ -132,23 +133,20 @@ export class WorkerLanes extends Panel {
     const at = performance.now();
     if (at - this.#describedAt < DESCRIBED_EVERY_MS && !finished) return;
     this.#describedAt = at;
-    this.#tally.fill(0);
+    const tally = KINDS.map(() => 0);
     for (let index = 0; index < this.#count; index += 1) {
       if (!this.#goesOn(index)) continue;
       const kind = this.#spans[STRIDE * index + 4] ?? 0;
-      this.#tally[kind] = (this.#tally[kind] ?? 0) + 1;
+      tally[kind] = (tally[kind] ?? 0) + 1;
     }
-    const [local = 0, waiting = 0, calling = 0] = this.#tally;
+    this.tally = tally;
+    const [working = 0, awaiting = 0, calling = 0] = tally;
     const { lanes } = this.#layout;
     const all = Math.max(lanes, slots[0]?.limit ?? 0);
-    this.#shown.set(all > lanes ? `${count(lanes)} of ${count(all)} slots shown` : `${count(lanes)} slots`);
-    this.#description.set(
-      `${this.#shown.element.textContent}: ${calling} with a call out, ${waiting} waiting for a call, ${local} at local work, ` +
-        `${lanes - calling - waiting - local} free, at ${span(this.#now)}.`,
-    );
-    for (const [index, name] of (["local", "waiting", "calling"] as const).entries()) {
-      this.#plot.dataset[name] = String(this.#tally[index]);
-    }
+    this.shown = all > lanes ? `${count(lanes)} of ${count(all)} slots shown` : `${count(lanes)} slots`;
+    this.description =
+      `${this.shown}: ${calling} ${KEYS.calling}, ${awaiting} ${KEYS.awaiting}, ${working} ${KEYS.working}, ` +
+      `${lanes - calling - awaiting - working} free, at ${span(this.#now)}.`;
   }
 
   #goesOn(index: number) {
@@ -167,51 +165,50 @@ export class WorkerLanes extends Panel {
 
   #sayWhatIsUnderTheCursor() {
     if (!this.#cursor) {
-      this.#readout.set(HINT);
+      this.readout = HINT;
       return;
     }
     const { lane, ms } = this.#cursor;
     const index = this.#find(lane, ms);
     const slot = `Slot ${lane + 1}`;
     if (index < 0) {
-      this.#readout.set(`${slot}: free at ${span(ms)}`);
+      this.readout = `${slot}: free at ${span(ms)}`;
       return;
     }
     const [, start = 0, end = 0, column = 0, kind = 0] = this.#spans.subarray(STRIDE * index, STRIDE * (index + 1));
     const until = this.#goesOn(index) ? `for ${span(this.#now - start)} so far` : `for ${span(end - start)}`;
-    this.#readout.set(`${slot}: ${this.#layout.columns[column]?.name ?? "?"}, ${KINDS[kind] ?? "?"}, from ${span(start)} ${until}`);
+    this.readout = `${slot}: ${this.#layout.columns[column]?.name ?? "?"}, ${KINDS[kind] ?? "?"}, from ${span(start)} ${until}`;
   }
 
-  #listen() {
-    const plot = this.#plot;
-    plot.addEventListener("pointermove", (event) => this.#point(event));
+  #listen(plot: HTMLElement, painter: LanePainter) {
+    plot.addEventListener("pointermove", (event) => this.#point(event, plot, painter));
     plot.addEventListener("pointerleave", () => this.#moveTo(undefined));
     plot.addEventListener("blur", () => this.#moveTo(undefined));
     const hasGestured = listen(plot, {
-      zoom: (factor, left) => this.#zoom(factor, this.#painter.at(left, 0).ms),
+      zoom: (factor, left) => this.#zoom(factor, painter.at(left, 0).ms),
       pan: (pixels) => this.#move(() => this.#timeline.pan((-pixels / Math.max(1, plot.clientWidth)) * this.#timeline.span)),
     });
     plot.addEventListener("click", (event) => {
       if (hasGestured()) return;
-      this.#point(event);
+      this.#point(event, plot, painter);
       this.#ask();
     });
     plot.addEventListener("keydown", (event) => {
       if (event.altKey || event.ctrlKey || event.metaKey) return;
       if (!this.#press(event.key, event.shiftKey)) return;
       event.preventDefault();
-      this.#spoken.set(this.#readout.text);
+      this.spoken = this.readout;
     });
   }
 
-  #zoomButtons() {
-    const button = (text: string, name: string, factor: number) => {
-      const made = make("button", { type: "button", "aria-label": name, title: name }, text);
-      made.addEventListener("click", () => this.#zoom(factor, this.#cursor?.ms ?? this.#timeline.to));
-      return made;
-    };
-    this.#follow.addEventListener("click", () => this.#move(() => this.#timeline.reset()));
-    return make("div", { class: "switch", role: "group", "aria-label": "Time shown in the worker slots" }, button("−", "Show more time", ZOOM), button("+", "Show less time", 1 / ZOOM), this.#follow);
+  /** Shows more time, or less. */
+  zoom(direction: "out" | "in") {
+    this.#zoom(direction === "out" ? ZOOM : 1 / ZOOM, this.#cursor?.ms ?? this.#timeline.to);
+  }
+
+  /** Shows the latest stretch, as it comes. */
+  follow() {
+    this.#move(() => this.#timeline.reset());
   }
 
   #zoom(factor: number, around: number) {
@@ -222,7 +219,7 @@ export class WorkerLanes extends Panel {
   #move(change: () => void) {
     change();
     const { isUsual, from } = this.#timeline;
-    this.#follow.disabled = isUsual;
+    this.follows = isUsual;
     const needed = this.#now - from;
     if (isUsual ? this.#askedMs > 0 : needed > Math.max(this.#knownMs, this.#askedMs)) {
       this.#askedMs = isUsual ? 0 : needed * SPARE;
@@ -231,9 +228,9 @@ export class WorkerLanes extends Panel {
     this.#paint();
   }
 
-  #point(event: PointerEvent | MouseEvent) {
-    const { left, top } = this.#plot.getBoundingClientRect();
-    this.#moveTo(this.#painter.at(event.clientX - left, event.clientY - top));
+  #point(event: PointerEvent | MouseEvent, plot: HTMLElement, painter: LanePainter) {
+    const { left, top } = plot.getBoundingClientRect();
+    this.#moveTo(painter.at(event.clientX - left, event.clientY - top));
   }
 
   #press(key: string, isShifted: boolean) {
@@ -249,10 +246,10 @@ export class WorkerLanes extends Panel {
       case "+":
       case "=":
       case "-":
-        this.#zoom(key === "-" ? ZOOM : 1 / ZOOM, this.#cursor?.ms ?? this.#timeline.to);
+        this.zoom(key === "-" ? "out" : "in");
         return true;
       case "0":
-        this.#move(() => this.#timeline.reset());
+        this.follow();
         return true;
       case "ArrowLeft":
       case "ArrowRight":
@@ -296,7 +293,7 @@ export class WorkerLanes extends Panel {
     if (!this.#cursor) return;
     const { lane, ms } = this.#cursor;
     const index = this.#find(lane, ms);
-    const isPast = index >= 0 ? !this.#goesOn(index) : ms < this.#now - this.#timeline.span / Math.max(1, this.#plot.clientWidth);
+    const isPast = index >= 0 ? !this.#goesOn(index) : ms < this.#now - this.#timeline.span / Math.max(1, this.#plot?.clientWidth ?? 1);
     this.#on.why({ lane }, isPast ? { at: ms, steps: this.#stepsAround(lane, index) } : undefined);
   }
 
@@ -328,14 +325,5 @@ export class WorkerLanes extends Panel {
     this.#cursor = cursor;
     if (cursor && (cursor.ms < this.#timeline.from || cursor.ms > this.#timeline.to)) this.#move(() => this.#timeline.reveal(cursor.ms));
     else this.#paint();
-  }
-
-  #key() {
-    const items = [
-      ["calling", "call out"],
-      ["waiting", "waiting for a call"],
-      ["local", "local work"],
-    ].map(([name, words]) => make("li", {}, make("span", { class: `swatch lane-${name}`, "aria-hidden": "true" }), String(words)));
-    return make("ul", { class: "legend", "aria-label": "How to read the worker slots" }, ...items);
   }
 }
