@@ -106,6 +106,7 @@
 //! | --- | --- | --- |
 //! | `std` | yes | panics of workloads, sinks, wakers and policies are caught; host checks can time out |
 //! | `serde` | no | `Serialize` and `Deserialize` for configurations, commands, snapshots, events and logs |
+//! | `redis` | no | the module `share::redis`: a store of shared limits on Redis; enables `serde` |
 //! | `sim` | no | the module `sim`; enables `serde`, because scenarios are files |
 //! | `schemars` | no | with `sim`: `JsonSchema` for scenarios, samples and reports of runs; enables `serde` |
 //!

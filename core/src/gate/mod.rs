@@ -26,6 +26,7 @@ mod permit;
 mod run;
 pub(crate) mod runs;
 mod shared;
+mod sharing;
 mod timer;
 mod waiter_slab;
 
@@ -39,6 +40,7 @@ pub use control::GateControl;
 pub use health_calls::HealthCalls;
 pub use permit::{GateRef, OwnedPermit, Permit, PermitOf};
 pub use run::{ByResult, Run};
+pub use sharing::SharedLimit;
 pub use timer::GateTimer;
 
 use crate::observe::Sinks;

@@ -2,7 +2,9 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use core::hash::Hasher as _;
 
 use super::config::{OnLoss, ShareConfig};
@@ -55,6 +57,32 @@ pub struct MemberState {
     pub is_leader: bool,
     /// The time since the member adopted a decision. `None` if it has adopted none.
     pub age: Option<Duration>,
+}
+
+impl MemberState {
+    /// Returns the [number of the leader](Term::leader_number); `None` before the first decision of a leader.
+    #[must_use]
+    pub fn leader(&self) -> Option<String> {
+        self.age.map(|_| self.term.leader_number())
+    }
+}
+
+/// One line for people.
+impl fmt::Display for MemberState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { members, limit, share, room, has_lease, term, is_leader, age } = *self;
+        match age {
+            None => f.write_str("waits for its first share"),
+            Some(_) if has_lease => {
+                let processes = term.describe_processes(members as usize);
+                write!(f, "{share} of {limit} slots, {processes}{}", if is_leader { " (this one)" } else { "" })
+            }
+            Some(age) => {
+                let age = age.as_nanos() / 1_000_000_000;
+                write!(f, "no share for {age} s, {room} slots until it is back; last {share} of {limit}")
+            }
+        }
+    }
 }
 
 /// One process that shares a limit. See the [module documentation](super).

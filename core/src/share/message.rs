@@ -1,6 +1,8 @@
 //! The messages between members, the leader and the store. The [parent module](super) defines the terms.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::Hasher as _;
@@ -44,6 +46,25 @@ pub struct Term {
     pub epoch: u64,
     /// A number drawn at random by the leader, below 2^53.
     pub nonce: u64,
+}
+
+impl Term {
+    /// Returns the number of the leader, to show. It is the same in all processes.
+    ///
+    /// The upper 32 of the 53 bits of the nonce, as eight hexadecimal digits, are short to compare, and
+    /// hardly ever equal for two leaders.
+    #[must_use]
+    pub fn leader_number(self) -> String {
+        format!("{:08x}", self.nonce >> 21)
+    }
+
+    /// Describes how many processes share a limit, and which one leads in this term: `2 processes, leader
+    /// 12ab34cd`.
+    #[must_use]
+    pub fn describe_processes(self, count: usize) -> String {
+        let processes = if count == 1 { "process" } else { "processes" };
+        format!("{count} {processes}, leader {}", self.leader_number())
+    }
 }
 
 /// The demand of one group (tenant) at one member.

@@ -181,6 +181,9 @@
 //! If [`Coordinator::on_decided`] returns `false`, it drops the coordinator. To stop, it calls
 //! [`Coordinator::leave`], and carries out the effects until that of the last decision.
 //!
+//! A [`Session`] does all of this for one process, and [`gate::SharedLimit`](crate::gate::SharedLimit) also
+//! connects it to a gate: the host only carries out each [`StoreStep`] at its store.
+//!
 //! Rate [budgets](crate::budget) and provider health are not shared: each process has its own.
 //!
 //! | file | what it has |
@@ -190,6 +193,8 @@
 //! | `store` | the store: what each of its five steps does |
 //! | `member`, `coordinator` | the two machines |
 //! | `handle` | a member under a lock |
+//! | `session` | the order of the steps of one process at the store |
+//! | `redis` | the commands of a store on Redis, with the feature `redis` |
 //! | `fairness` | the division of a limit |
 
 mod config;
@@ -198,6 +203,9 @@ mod fairness;
 mod handle;
 mod member;
 mod message;
+#[cfg(feature = "redis")]
+pub mod redis;
+mod session;
 mod store;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
@@ -210,4 +218,5 @@ pub use message::{
     Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MemberId, MemberReport, MemberShare, Snapshot,
     TakeLead, Term,
 };
+pub use session::{Role, Session, SessionSettings, StoreAnswer, StoreStep};
 pub use store::{MemoryStore, Reports};

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use tidegate_core::share::{Decision, Reports};
+use tidegate_core::share::redis::{RedisLimit, Reply};
+use tidegate_core::share::{Decision, Lead, Reports, StoreAnswer, StoreStep, TakeLead, Term};
 
-use super::redis_store::{read_reports, read_term, term_text};
 use crate::app::fuzz::fuzz_text;
 
 const TOKENS: &[&str] = &[
@@ -38,6 +38,37 @@ const REPORT: &str = r#"{"member":7,"seq":1,"version":0,"share":0,"started":0,"e
 fn fields(text: &str) -> HashMap<String, String> {
     let fields = text.lines().filter_map(|line| line.split_once(' '));
     fields.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+/// Reads the reply to a step. Returns `None` for a damaged one.
+fn read(step: &StoreStep, reply: Reply) -> Option<StoreAnswer> {
+    let limit = RedisLimit::new("prod", "acme/m/chat");
+    let (_, expected) = limit.command(step);
+    limit.answer(expected, reply).ok()
+}
+
+fn read_reports(fields: HashMap<String, String>, since: u64) -> Reports {
+    let reply = fields.into_iter().flat_map(|(name, value)| [Some(name), Some(value)]).collect();
+    match read(&StoreStep::ReportsSince(since), reply) {
+        Some(StoreAnswer::Reports(reports)) => reports,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read_term(text: &str) -> Option<Term> {
+    let request = TakeLead { expected: Term::default(), term: Term::default() };
+    match read(&StoreStep::TakeLead(request), vec![Some(text.to_string()), None])? {
+        StoreAnswer::Lead(Lead { term, .. }) => Some(term),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns a term as a process writes it.
+fn term_text(term: Term) -> String {
+    let request = TakeLead { expected: term, term: Term::default() };
+    let (command, _) = RedisLimit::new("prod", "acme/m/chat").command(&StoreStep::TakeLead(request));
+    // After the name of the command, the code, the number of keys and the key.
+    command[4].to_string()
 }
 
 #[test]

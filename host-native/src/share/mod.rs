@@ -54,10 +54,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
-use tidegate_core::limit::{Aimd, AimdConfig, LimitChoice};
+use tidegate_core::limit::{AimdConfig, LimitChoice};
 use tidegate_core::request::ResourceId;
-use tidegate_core::share::{Member, MemberHandle, MemberId, MemberState, ShareConfig, Term};
-use tidegate_core::time::Clock as _;
+use tidegate_core::share::redis::is_valid_name;
+use tidegate_core::share::{MemberState, SessionSettings, ShareConfig};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -65,15 +65,12 @@ use tokio::time::timeout;
 pub use tidegate_core::share::OnLoss;
 
 use crate::host::TokioHost;
-use driver::{Driver, LeaderSettings, StepErrors};
+use driver::{Driver, Shared};
 use redis_store::{Connection, RedisStore};
 #[cfg(feature = "cli")]
 pub(crate) use row_groups::{CLAIM, Claimed, RowGroupQueue};
 use store::Store;
 use suspend::suspended;
-
-/// The most bytes of a [name](ShareSettings::name).
-const MAX_NAME_BYTES: usize = 64;
 
 /// How long [`Share::leave`] waits for the last reports.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -215,41 +212,16 @@ impl ShareStatus {
     /// the first decision of a leader.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
-        self.member.age.map(|_| leader_number(self.member.term))
+        self.member.leader()
     }
 }
 
 /// One line for people.
 impl fmt::Display for ShareStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MemberState { members, limit, share, room, has_lease, term, is_leader, age, .. } = self.member;
-        match age {
-            None => f.write_str("waits for its first share")?,
-            Some(_) if has_lease => {
-                let processes = describe_processes(members as usize, term);
-                write!(f, "{share} of {limit} slots, {processes}{}", if is_leader { " (this one)" } else { "" })?;
-            }
-            Some(age) => {
-                let age = Duration::from(age).as_secs();
-                write!(f, "no share for {age} s, {room} slots until it is back; last {share} of {limit}")?;
-            }
-        }
+        self.member.fmt(f)?;
         self.error.as_ref().map_or(Ok(()), |error| write!(f, "; the store: {error}"))
     }
-}
-
-/// Returns the number of the leader of `term`, to show.
-///
-/// A leader draws a number at random when it takes the lead, the nonce of its term. The upper 32 of its 53 bits, as
-/// eight hexadecimal digits, are short to compare, and hardly ever equal for two leaders.
-fn leader_number(term: Term) -> String {
-    format!("{:08x}", term.nonce >> 21)
-}
-
-/// Describes how many processes share a limit, and which one leads in `term`.
-fn describe_processes(count: usize, term: Term) -> String {
-    let processes = if count == 1 { "process" } else { "processes" };
-    format!("{count} {processes}, leader {}", leader_number(term))
 }
 
 /// A connection to the store, and the limits of this process that are shared over it.
@@ -267,11 +239,7 @@ pub struct Share {
 /// One limit that is shared. Its task ends when this is dropped.
 struct SharedLimit {
     name: Arc<str>,
-    algorithm: LimitChoice,
-    host: TokioHost,
-    member: driver::Member,
-    aimd: AimdConfig,
-    errors: Arc<StepErrors>,
+    shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
 
@@ -283,10 +251,9 @@ impl Drop for SharedLimit {
 
 impl SharedLimit {
     fn status(&self) -> ShareStatus {
-        let now = self.member.to_member(self.host.now());
-        let member = self.member.with(|member| member.state(now));
-        let (limit, algorithm) = (Arc::clone(&self.name), self.algorithm);
-        ShareStatus { limit, algorithm, member, error: self.errors.lock().values().next().cloned() }
+        let Self { name, shared, task: _ } = self;
+        let (limit, algorithm) = (Arc::clone(name), shared.algorithm());
+        ShareStatus { limit, algorithm, member: shared.state(), error: shared.error() }
     }
 }
 
@@ -326,7 +293,7 @@ impl Share {
         aimd: &AimdConfig,
     ) -> Result<(), ConfigError> {
         let store = RedisStore::new(Arc::clone(&self.connection), &self.name, limit);
-        let settings = LeaderSettings { share: self.config, choice, aimd: aimd.clone() };
+        let settings = SessionSettings { share: self.config, choice, aimd: aimd.clone() };
         let shared = share_limit(gate, resource, limit, settings, store, self.leaves.subscribe())?;
         let mut limits = self.limits.lock();
         limits.retain(|known| *known.name != *limit);
@@ -384,10 +351,9 @@ impl Share {
     pub(crate) fn keeps(&self, limit: &str, choice: LimitChoice, aimd: &AimdConfig) -> Result<bool, ConfigError> {
         let limits = self.limits.lock();
         let Some(known) = limits.iter().find(|known| *known.name == *limit) else { return Ok(false) };
-        let is_same = known.algorithm == choice && known.aimd == *aimd;
         let expected = "the same as before: the algorithm of a shared limit and its settings cannot change";
         let error = || ConfigError { field: "limit".to_string(), value: choice.name().to_string(), expected };
-        if is_same { Ok(true) } else { Err(error()) }
+        if known.shared.is_shared_with(choice, aimd) { Ok(true) } else { Err(error()) }
     }
 
     /// Returns the name under which limits are shared.
@@ -433,44 +399,23 @@ impl fmt::Debug for Share {
 
 /// Checks a [name](ShareSettings::name).
 pub(crate) fn check_name(name: &str) -> Result<(), ShareError> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_allowed) {
-        return Err(ShareError::Name(name.to_string()));
-    }
-    Ok(())
+    if is_valid_name(name) { Ok(()) } else { Err(ShareError::Name(name.to_string())) }
 }
 
-/// Installs a member as the limit of a resource, and spawns the task that drives it.
+/// Makes the limit of a resource a share, and spawns the task that drives it.
 fn share_limit(
     gate: &Gate<TokioHost>,
     resource: ResourceId,
     name: &str,
-    settings: LeaderSettings,
+    settings: SessionSettings,
     store: impl Store,
     leaves: watch::Receiver<bool>,
 ) -> Result<SharedLimit, ConfigError> {
     let host = gate.host().clone();
-    // The leader has the ramp. A ramp of its own here would hold back the share.
-    let local = AimdConfig { ramp: tidegate_core::time::Duration::ZERO, ..settings.aimd.clone() };
-    let member = gate.with(|machine, now| {
-        let cap = machine.stats(now, resource).map_or(1, |stats| stats.effective_max);
-        let own = match settings.choice.make()? {
-            Some(algorithm) => algorithm,
-            None => Box::new(Aimd::new(settings.aimd.clone(), cap)?),
-        };
-        let start = now + suspended();
-        let member = Member::new(start, MemberId(random_number()), settings.share, own, random_number())?;
-        let member = MemberHandle::new(member, suspended);
-        machine.reconfigure(now, resource, local)?;
-        machine.set_algorithm(now, resource, Box::new(member.clone()))?;
-        Ok(member)
-    })?;
-    let errors = Arc::<StepErrors>::default();
-    let (algorithm, aimd, gate) = (settings.choice, settings.aimd.clone(), gate.clone());
-    let driver =
-        Driver { gate, resource, member: member.clone(), settings, store, errors: Arc::clone(&errors), leaves };
+    let shared = Arc::new(Shared::install(gate, resource, settings, random_number, suspended)?);
+    let driver = Driver { shared: Arc::clone(&shared), host: host.clone(), store, leaves };
     let task = host.spawn_task(driver.run());
-    Ok(SharedLimit { name: name.into(), algorithm, aimd, host, member, errors, task })
+    Ok(SharedLimit { name: name.into(), shared, task })
 }
 
 /// Returns a number below 2^53 that differs between processes, and between calls.

@@ -1,56 +1,35 @@
-//! The store on Redis or Valkey.
+//! The store on Redis or Valkey. [`tidegate_core::share::redis`] has the keys and commands of a shared limit.
 //!
-//! A shared limit has two keys, both hashes. [`FORMAT`] is the version of the messages: processes whose messages
-//! differ use different keys, so that none misreads those of another.
+//! There are further keys for the row groups of a dataset: see the module `row_groups`.
 //!
 //! ```text
-//! tgFORMAT:{NAME:provider/model/domain}:state    term, version, decision, snapshot
-//! tgFORMAT:{NAME:provider/model/domain}:reports  position, and for each member: "POSITION SEQ REPORT"
-//! tgFORMAT:{NAME}:check                          written at the start of a process
-//! tgFORMAT:{NAME:rows/JOB}:row_groups            the row groups of a dataset: see the module `row_groups`
+//! tgFORMAT:{NAME:rows/JOB}:row_groups            the row groups of a dataset
 //! tgFORMAT:{NAME:rows/JOB}:row_groups:PROCESS    those that a process is about to hand out
 //! tgFORMAT:{NAME:rows/JOB}:processes             the processes that fill the dataset
 //! ```
-//!
-//! Whatever a value contains, a leader arises: a damaged term counts as none, a damaged number as 0, and a leader
-//! that cannot read the snapshot starts anew.
-//!
-//! Reports and decisions are complete, so only the newest is kept: a stream of them would be read to its end
-//! and trimmed to one entry for each member. Scripts make the steps atomic. Each is sent whole, which costs a few
-//! hundred bytes, so that a server that was restarted needs no second round trip. The keys expire a day after
-//! the last write.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, cmd};
-use serde::Serialize;
-use tidegate_core::share::{Decide, Decided, Decision, Lead, MemberReport, Reports, TakeLead, Term};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, ParsingError, RedisError, Value, cmd};
+use tidegate_core::share::redis as codec;
+use tidegate_core::share::{Decision, StoreAnswer, StoreStep};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::server::Server;
 use super::store::{Store, StoreError};
-use super::{ShareError, ShareSettings, describe_processes};
+use super::{ShareError, ShareSettings};
 
 /// How long one step may take, with the connection if there is none. It is below the time after which a
 /// member takes the lead, so that one lost answer does not replace the leader.
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the keys are kept after the last write. A limit that was not used for longer is learned again.
-pub(super) const KEPT: Duration = Duration::from_hours(24);
-
-/// The version of the messages. It changes with every change of them that an older process cannot read.
-pub(super) const FORMAT: u32 = 1;
-
-/// The field of the reports that counts them.
-const POSITION: &str = "position";
-
-/// KEYS: check. Fails on a server that cannot be written to.
-const CHECK: &str = "return redis.call('SET', KEYS[1], '', 'EX', 60)";
+pub(super) const KEPT: Duration = Duration::from_nanos(codec::KEPT.as_nanos());
 
 /// How long [`Connection::limits`] may take.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -118,59 +97,6 @@ pub(super) fn meaning(error: StoreError) -> StoreError {
     meaning.map_or(error, |(_, meaning)| StoreError::Failed(format!("{meaning} ({why})")))
 }
 
-/// KEYS: reports. ARGV: member, seq, report, seconds to keep.
-const REPORT: &str = "
-local old = redis.call('HGET', KEYS[1], ARGV[1]) or ''
-if (tonumber(string.match(old, '^%d+ (%d+) ')) or 0) < tonumber(ARGV[2]) then
-  local last = redis.call('HGET', KEYS[1], 'position') or ''
-  if not string.match(last, '^%d+$') or #last > 15 then last = 0 end
-  local position = string.format('%.0f', last + 1)
-  redis.call('HSET', KEYS[1], 'position', position)
-  redis.call('HSET', KEYS[1], ARGV[1], position .. ' ' .. ARGV[2] .. ' ' .. ARGV[3])
-  redis.call('EXPIRE', KEYS[1], ARGV[4])
-end";
-
-/// Returns the code that reads the present term, or else the first argument. A number of 2^53 or more is damaged.
-macro_rules! read_term {
-    () => {
-        "
-local term = redis.call('HGET', KEYS[1], 'term') or ''
-local epoch, nonce = string.match(term, '^(%d+) (%d+)$')
-if not epoch or tonumber(epoch) >= 2^53 or tonumber(nonce) >= 2^53 then term = ARGV[1] end
-"
-    };
-}
-
-/// KEYS: state, reports. ARGV: term, version, decision, snapshot, position read, seconds to keep, members. Returns
-/// the present term, and the version of the newest decision.
-const DECIDE: &str = concat!(
-    read_term!(),
-    "
-redis.call('HSET', KEYS[1], 'term', term)
-local version = redis.call('HGET', KEYS[1], 'version') or ''
-if not string.match(version, '^%d+$') or tonumber(version) > 2^53 - 2^39 then version = '0' end
-if term ~= ARGV[1] or tonumber(version) >= tonumber(ARGV[2]) then return {term, version} end
-redis.call('HSET', KEYS[1], 'version', ARGV[2], 'decision', ARGV[3], 'snapshot', ARGV[4])
-redis.call('EXPIRE', KEYS[1], ARGV[6])
-local known = {position = true}
-for i = 7, #ARGV do known[ARGV[i]] = true end
-for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do
-  local at = not known[id] and string.match(redis.call('HGET', KEYS[2], id), '^%d+')
-  if at and tonumber(at) <= tonumber(ARGV[5]) then redis.call('HDEL', KEYS[2], id) end
-end
-return {term, ARGV[2]}"
-);
-
-/// KEYS: state. ARGV: expected term, new term, seconds to keep.
-const TAKE_LEAD: &str = concat!(
-    read_term!(),
-    "
-if term == ARGV[1] then term = ARGV[2] end
-redis.call('HSET', KEYS[1], 'term', term)
-redis.call('EXPIRE', KEYS[1], ARGV[3])
-return {term, redis.call('HGET', KEYS[1], 'snapshot')}"
-);
-
 /// KEYS: state. Returns the newest decision, and the milliseconds until the key expires.
 const READ: &str = "return {redis.call('HGET', KEYS[1], 'decision'), redis.call('PTTL', KEYS[1])}";
 
@@ -196,7 +122,7 @@ impl fmt::Display for StoredLimit {
         write!(f, "{limit}: {slots} slots, ")?;
         match decision.shares.len() {
             processes if *is_old || processes == 0 => f.write_str("no process now")?,
-            processes => f.write_str(&describe_processes(processes, decision.term))?,
+            processes => f.write_str(&decision.term.describe_processes(processes))?,
         }
         write!(f, ", newest decision {age:.1} s ago")
     }
@@ -241,13 +167,10 @@ impl Connection {
     }
 
     async fn check(&self, name: &str) -> Result<(), StoreError> {
-        let check = script(CHECK, &[&format!("tg{FORMAT}:{{{name}}}:check")]);
-        self.run::<()>(&check).await.map_err(meaning)?;
-        // A node of a cluster has some of the keys only. A server that does not permit the command is taken for none.
-        let mut info = cmd("INFO");
-        info.arg("cluster");
-        let info: String = self.run(&info).await.unwrap_or_default();
-        if info.contains("cluster_enabled:1") { Err(StoreError::Failed(CLUSTER.to_string())) } else { Ok(()) }
+        self.run::<()>(&to_cmd(&codec::check(name))).await.map_err(meaning)?;
+        // A server that does not permit the command is taken for no node of a cluster.
+        let info = self.run(&to_cmd(&codec::cluster_info())).await.map_or_else(|_| Vec::new(), |Texts(info)| info);
+        if codec::is_cluster(&info) { Err(StoreError::Failed(CLUSTER.to_string())) } else { Ok(()) }
     }
 
     /// Returns what the store has about each limit that the processes called `name` share, in the order of their
@@ -257,7 +180,7 @@ impl Connection {
             let mut limits = Vec::new();
             for limit in self.limit_names(name).await? {
                 let (decision, expires_ms): (Option<String>, i64) =
-                    self.run(&script(READ, &[&state_key(name, &limit)])).await?;
+                    self.run(&script(READ, &[&codec::state_key(name, &limit)])).await?;
                 let left = Duration::from_millis(u64::try_from(expires_ms).unwrap_or(0));
                 let age = KEPT.saturating_sub(left);
                 let decision = decision.and_then(|text| serde_json::from_str(&text).ok());
@@ -270,7 +193,7 @@ impl Connection {
 
     /// Returns the names of the limits that the processes called `name` share.
     async fn limit_names(&self, name: &str) -> Result<BTreeSet<String>, StoreError> {
-        let pattern = state_key(name, "*");
+        let pattern = codec::state_key(name, "*");
         // A name contains no character with a meaning in a pattern.
         let (prefix, suffix) = pattern.split_once('*').unwrap_or_default();
         let (mut names, mut cursor) = (BTreeSet::new(), 0);
@@ -334,117 +257,62 @@ impl Connection {
 }
 
 /// Returns the command that runs a script on these keys. Arguments are added to it.
-pub(super) fn script(code: &str, keys: &[&str]) -> Cmd {
-    let mut command = cmd("EVAL");
-    command.arg(code).arg(keys.len()).arg(keys);
-    command
+pub(super) fn script(code: &'static str, keys: &[&str]) -> Cmd {
+    to_cmd(&codec::script(code, keys))
 }
 
-fn json(value: &impl Serialize) -> Result<String, StoreError> {
-    // A message is made of numbers, lists and maps with numbers as keys.
-    serde_json::to_string(value).map_err(|error| StoreError::Failed(error.to_string()))
+fn to_cmd(command: &codec::Command) -> Cmd {
+    let mut cmd = Cmd::new();
+    for part in command {
+        cmd.arg(&**part);
+    }
+    cmd
 }
 
-pub(super) fn term_text(term: Term) -> String {
-    format!("{} {}", term.epoch, term.nonce)
+/// A reply as its texts.
+struct Texts(codec::Reply);
+
+impl FromRedisValue for Texts {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let mut texts = Vec::new();
+        add_texts(value, &mut texts)?;
+        Ok(Self(texts))
+    }
 }
 
-/// Returns a key of the limit `limit` that the processes called `name` share.
-fn limit_key(name: &str, limit: &str, part: &str) -> String {
-    format!("tg{FORMAT}:{{{name}:{limit}}}:{part}")
-}
-
-fn state_key(name: &str, limit: &str) -> String {
-    limit_key(name, limit, "state")
+fn add_texts(value: Value, texts: &mut codec::Reply) -> Result<(), ParsingError> {
+    match value {
+        Value::Nil => texts.push(None),
+        Value::Array(values) => values.into_iter().try_for_each(|value| add_texts(value, texts))?,
+        Value::Map(fields) => {
+            let values = fields.into_iter().flat_map(|(name, value)| [name, value]);
+            values.into_iter().try_for_each(|value| add_texts(value, texts))?;
+        }
+        // No message has other bytes: what they are read as is damaged as well.
+        Value::BulkString(bytes) => texts.push(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        value => texts.push(Some(String::from_redis_value(value)?)),
+    }
+    Ok(())
 }
 
 /// The store of one shared limit.
 pub(super) struct RedisStore {
     connection: Arc<Connection>,
-    pub(super) state: String,
-    pub(super) reports: String,
+    pub(super) limit: codec::RedisLimit,
 }
 
 impl RedisStore {
     /// Creates the store of the limit `limit` (`provider/model/domain`) that the processes called `name`
     /// share.
     pub(super) fn new(connection: Arc<Connection>, name: &str, limit: &str) -> Self {
-        let (state, reports) = (state_key(name, limit), limit_key(name, limit, "reports"));
-        Self { connection, state, reports }
+        Self { connection, limit: codec::RedisLimit::new(name, limit) }
     }
-
-    fn damaged(key: &str, field: &str) -> StoreError {
-        StoreError::Damaged(format!("`{key}`, field `{field}`"))
-    }
-
-    fn read_term(&self, text: &str) -> Result<Term, StoreError> {
-        read_term(text).ok_or_else(|| Self::damaged(&self.state, "term"))
-    }
-}
-
-/// Reads the reports that were written after the position `since`.
-pub(super) fn read_reports(mut fields: HashMap<String, String>, since: u64) -> Reports {
-    // A position that cannot be read is 0, as in the script: the next report sets it.
-    let next = fields.remove(POSITION).and_then(|text| text.parse().ok()).unwrap_or(0);
-    let since = if since > next { 0 } else { since };
-    // A report that cannot be read, for example of a later version of tidegate, is left out: the others
-    // must not stop. Its member gets no share.
-    let read = |text: &String| {
-        let (position, rest) = text.split_once(' ')?;
-        let (_, report) = rest.split_once(' ')?;
-        (position.parse::<u64>().ok()? > since).then(|| serde_json::from_str(report).ok())?
-    };
-    Reports { reports: fields.values().filter_map(read).collect(), next }
-}
-
-/// Reads a term. Returns `None` for a damaged one: a number of 2^53 or more is, too.
-pub(super) fn read_term(text: &str) -> Option<Term> {
-    let number = |text: &str| text.parse().ok().filter(|number| *number < 1_u64 << 53);
-    let (epoch, nonce) = text.split_once(' ')?;
-    Some(Term { epoch: number(epoch)?, nonce: number(nonce)? })
 }
 
 impl Store for RedisStore {
-    async fn report(&self, report: MemberReport) -> Result<(), StoreError> {
-        let mut step = script(REPORT, &[&self.reports]);
-        step.arg(report.member.0).arg(report.seq).arg(json(&report)?).arg(KEPT.as_secs());
-        self.connection.run(&step).await
-    }
-
-    async fn reports_since(&self, since: u64) -> Result<Reports, StoreError> {
-        let mut step = cmd("HGETALL");
-        step.arg(&self.reports);
-        Ok(read_reports(self.connection.run(&step).await?, since))
-    }
-
-    async fn decide(&self, decide: Decide, read: u64) -> Result<Decided, StoreError> {
-        let Decide { decision, snapshot } = &decide;
-        let mut step = script(DECIDE, &[&self.state, &self.reports]);
-        step.arg(term_text(decision.term)).arg(decision.version).arg(json(decision)?).arg(json(snapshot)?);
-        step.arg(read).arg(KEPT.as_secs());
-        for member in snapshot.members.keys() {
-            step.arg(member.0);
-        }
-        let (term, version): (String, u64) = self.connection.run(&step).await?;
-        Ok(Decided { term: self.read_term(&term)?, version })
-    }
-
-    async fn take_lead(&self, request: TakeLead) -> Result<Lead, StoreError> {
-        let mut step = script(TAKE_LEAD, &[&self.state]);
-        step.arg(term_text(request.expected)).arg(term_text(request.term)).arg(KEPT.as_secs());
-        let (term, snapshot): (String, Option<String>) = self.connection.run(&step).await?;
-        let (is_there, snapshot) = (snapshot.is_some(), snapshot.and_then(|text| serde_json::from_str(&text).ok()));
-        Ok(Lead { term: self.read_term(&term)?, is_damaged: is_there && snapshot.is_none(), snapshot })
-    }
-
-    async fn decisions_since(&self, term: Term, version: u64) -> Result<Option<Decision>, StoreError> {
-        let mut step = cmd("HGET");
-        step.arg(&self.state).arg("decision");
-        let text: Option<String> = self.connection.run(&step).await?;
-        let newest: Option<Decision> = text
-            .map(|text| serde_json::from_str(&text))
-            .transpose()
-            .map_err(|_| Self::damaged(&self.state, "decision"))?;
-        Ok(newest.filter(|newest| (newest.term, newest.version) != (term, version)))
+    async fn run(&self, step: StoreStep) -> Result<StoreAnswer, StoreError> {
+        let (command, expected) = self.limit.command(&step);
+        let Texts(reply) = self.connection.run(&to_cmd(&command)).await?;
+        Ok(self.limit.answer(expected, reply)?)
     }
 }

@@ -24,8 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::cmd;
+use tidegate_core::share::redis::FORMAT;
 
-use super::redis_store::{Connection, FORMAT, KEPT, meaning, script};
+use super::redis_store::{Connection, KEPT, meaning, script};
 use super::store::StoreError;
 
 /// How long a process holds a row group after it has last refreshed it.

@@ -1,8 +1,9 @@
-//! The steps of a store, asynchronous and fallible: what the driver needs of it.
+//! A store that is asynchronous and fallible: what the driver needs of it.
 
 use std::future::Future;
 
-use tidegate_core::share::{Decide, Decided, Decision, Lead, MemberReport, Reports, TakeLead, Term};
+use tidegate_core::share::redis::DamagedValue;
+use tidegate_core::share::{StoreAnswer, StoreStep};
 
 /// A step of the store that failed. It may have run. The next beat tries again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,22 +17,14 @@ pub(crate) enum StoreError {
     /// A value in the store is not one that this version of tidegate wrote.
     #[error("it has a damaged value at {0}")]
     Damaged(String),
+    /// The same of a shared limit.
+    #[error(transparent)]
+    DamagedLimit(#[from] DamagedValue),
 }
 
-/// The store of one shared limit. The steps are those of [`MemoryStore`](tidegate_core::share::MemoryStore),
-/// which defines them: each is atomic, and repeating it is harmless.
+/// The store of one shared limit. What each step does is defined by
+/// [`MemoryStore`](tidegate_core::share::MemoryStore).
 pub(super) trait Store: Send + Sync + 'static {
-    fn report(&self, report: MemberReport) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    fn reports_since(&self, since: u64) -> impl Future<Output = Result<Reports, StoreError>> + Send;
-
-    fn decide(&self, decide: Decide, read: u64) -> impl Future<Output = Result<Decided, StoreError>> + Send;
-
-    fn take_lead(&self, request: TakeLead) -> impl Future<Output = Result<Lead, StoreError>> + Send;
-
-    fn decisions_since(
-        &self,
-        term: Term,
-        version: u64,
-    ) -> impl Future<Output = Result<Option<Decision>, StoreError>> + Send;
+    /// Carries out one step, and returns its answer.
+    fn run(&self, step: StoreStep) -> impl Future<Output = Result<StoreAnswer, StoreError>> + Send;
 }

@@ -6,7 +6,8 @@ use std::time::Duration as StdDuration;
 use tidegate_core::gate::OwnedPermit;
 use tidegate_core::request::{Outcome, Request};
 use tidegate_core::share::{
-    Decide, Decided, Decision, KnownMember, Lead, MemberReport, MemoryStore, Reports, Snapshot, TakeLead, Term,
+    Decide, Decided, Decision, KnownMember, Lead, MemberId, MemberReport, MemoryStore, Reports, Snapshot, StoreAnswer,
+    StoreStep, TakeLead, Term,
 };
 
 use super::store::StoreError;
@@ -39,26 +40,45 @@ impl TestStore {
 }
 
 impl Store for TestStore {
+    async fn run(&self, step: StoreStep) -> Result<StoreAnswer, StoreError> {
+        self.step(|store| store.run(step))
+    }
+}
+
+/// Returns the answer to a step as its own type.
+macro_rules! answer {
+    ($store:ident, $step:expr, $kind:ident) => {
+        $store.run($step).await.map(|answer| match answer {
+            StoreAnswer::$kind(answer) => answer,
+            other => panic!("the answer to another step: {other:?}"),
+        })
+    };
+}
+
+/// The steps of a store as methods.
+trait Steps: Store {
     async fn report(&self, report: MemberReport) -> Result<(), StoreError> {
-        self.step(|store| store.report(report))
+        self.run(StoreStep::Report(report)).await.map(|answer| assert_eq!(answer, StoreAnswer::Reported))
     }
 
     async fn reports_since(&self, since: u64) -> Result<Reports, StoreError> {
-        self.step(|store| store.reports_since(since))
+        answer!(self, StoreStep::ReportsSince(since), Reports)
     }
 
     async fn decide(&self, decide: Decide, read: u64) -> Result<Decided, StoreError> {
-        self.step(|store| store.decide(decide, read))
+        answer!(self, StoreStep::Decide { decide, read }, Decided)
     }
 
     async fn take_lead(&self, request: TakeLead) -> Result<Lead, StoreError> {
-        self.step(|store| store.take_lead(request))
+        answer!(self, StoreStep::TakeLead(request), Lead)
     }
 
     async fn decisions_since(&self, term: Term, version: u64) -> Result<Option<Decision>, StoreError> {
-        self.step(|store| store.decisions_since(term, version))
+        answer!(self, StoreStep::DecisionsSince { term, version }, Decision)
     }
 }
+
+impl<S: Store> Steps for S {}
 
 fn report(member: u64, seq: u64) -> MemberReport {
     let (started, ended, ends, groups) = (3, 1, Vec::new(), Vec::new());
@@ -160,7 +180,7 @@ async fn a_leader_arises_whatever_the_values_in_the_store_are() {
     for damaged in ["x", "{}", "-1", "\"\"", "1 2 3", "1e9", "inf", "nan"].into_iter().chain(huge) {
         let store = RedisStore::new(Arc::clone(&connection), "prod", &format!("acme/{}/chat", damaged.len()));
         let value = format!("'{damaged}'");
-        let (state, reports) = (store.state.clone(), store.reports.clone());
+        let (state, reports) = (store.limit.state(), store.limit.reports());
         server.send(&format!("HSET {state} term {value} version {value} decision {value} snapshot {value}")).unwrap();
         server.send(&format!("HSET {reports} position {value} 7 \"1 1 nonsense\" 8 {value}")).unwrap();
         assert!(store.decisions_since(Term::default(), 0).await.is_err());
@@ -195,7 +215,7 @@ async fn the_driver_takes_the_lead_of_a_store_with_a_damaged_snapshot_and_says_s
     let server = RedisServer::start();
     let connection = Arc::new(Connection::open(&ShareSettings::new(&server.url(), "prod")).await.unwrap());
     let store = RedisStore::new(connection, "prod", "acme/m/chat");
-    let state = &store.state;
+    let state = store.limit.state();
     server.send(&format!("HSET {state} term \"5 5\" version 7 decision nonsense snapshot nonsense")).unwrap();
     let process = Process::start_in(store, 8, LimitChoice::Fixed { limit: 8 }, OnLoss::Stop);
     let is_leader = async {
@@ -307,7 +327,7 @@ impl Process {
         let share = ShareConfig { on_loss, ..ShareConfig::default() };
         let aimd = AimdConfig { ramp: tidegate_core::time::Duration::ZERO, ..AimdConfig::default() };
         let (leaves, left) = watch::channel(false);
-        let settings = LeaderSettings { share, choice, aimd };
+        let settings = SessionSettings { share, choice, aimd };
         let name = key.to_string();
         let shared = share_limit(gate.core(), resource, &name, settings, store, left).unwrap();
         Self { gate, resource, shared, leaves, permits: Vec::new() }
@@ -478,16 +498,6 @@ async fn a_changed_maximum_of_the_leader_is_that_of_all() {
     first.gate.core().with(|machine, now| machine.register(now, "acme", "m", "default", 4)).unwrap();
     pass(500).await;
     assert_eq!([first.state().limit, second.state().limit], [4, 4]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_step_that_succeeds_does_not_hide_the_error_of_another() {
-    let store = TestStore::default();
-    let process = Process::start(&store, 8, OnLoss::Stop);
-    pass(1_000).await;
-    process.shared.errors.lock().insert(driver::Step::ReadSnapshot, "it is damaged".to_string());
-    pass(1_000).await;
-    assert_eq!(process.shared.status().error.as_deref(), Some("it is damaged"));
 }
 
 #[tokio::test(start_paused = true)]

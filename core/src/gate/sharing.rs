@@ -1,0 +1,150 @@
+//! A resource of a gate whose limit several processes share.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use core::fmt;
+
+use lock_api::{Mutex, RawMutex};
+
+use super::Gate;
+use crate::error::ConfigError;
+use crate::limit::{Aimd, AimdConfig, LimitChoice};
+use crate::request::ResourceId;
+use crate::runtime::Host;
+use crate::share::{
+    Member, MemberHandle, MemberId, MemberState, Role, Session, SessionSettings, StoreAnswer, StoreStep,
+};
+use crate::time::{Duration, Instant};
+
+/// A resource whose limit is a share: connects the [`Session`] of this process to the gate.
+///
+/// The host has a store, and drives this as it drives a session: [`SharedLimit::update`] at the instant of
+/// [`SharedLimit::poll_timeout`], then each step of [`SharedLimit::poll_step`] at the store, whose answer it
+/// passes to [`SharedLimit::on_answer`]. No waker runs under its lock.
+pub struct SharedLimit<H: Host, L: RawMutex> {
+    gate: Gate<H>,
+    resource: ResourceId,
+    session: Mutex<L, Session<L>>,
+}
+
+impl<H: Host, L: RawMutex + Send + Sync + 'static> SharedLimit<H, L> {
+    /// Makes the limit of a resource a share. No call starts until the first share arrives. A resource whose
+    /// limit was shared already is shared anew.
+    ///
+    /// `random` returns a number below 2^53 that differs between processes, and between calls. `suspended` is
+    /// that of [`MemberHandle::new`].
+    ///
+    /// # Errors
+    ///
+    /// A setting is out of range, or `resource` is not one of the gate's.
+    pub fn install(
+        gate: &Gate<H>,
+        resource: ResourceId,
+        settings: SessionSettings,
+        mut random: impl FnMut() -> u64,
+        suspended: fn() -> Duration,
+    ) -> Result<Self, ConfigError> {
+        // The leader has the ramp. A ramp of its own here would hold back the share.
+        let local = AimdConfig { ramp: Duration::ZERO, ..settings.aimd.clone() };
+        let member = gate.with(|machine, now| {
+            let cap = machine.stats(now, resource).map_or(1, |stats| stats.effective_max);
+            let own = match settings.choice.make()? {
+                Some(algorithm) => algorithm,
+                None => Box::new(Aimd::new(settings.aimd.clone(), cap)?),
+            };
+            let start = now + suspended();
+            let member = Member::new(start, MemberId(random()), settings.share, own, random())?;
+            let member = MemberHandle::<L>::new(member, suspended);
+            machine.reconfigure(now, resource, local)?;
+            machine.set_algorithm(now, resource, Box::new(member.clone()))?;
+            Ok::<_, ConfigError>(member)
+        })?;
+        Ok(Self { gate: gate.clone(), resource, session: Mutex::new(Session::new(member, settings)) })
+    }
+}
+
+impl<H: Host, L: RawMutex> SharedLimit<H, L> {
+    /// Makes the steps that are due, see [`Session::handle_timeout`]. O(leases + groups) if there are any.
+    pub fn update(&self) {
+        let now = self.gate.host().now();
+        if self.poll_timeout().is_none_or(|at| at > now) {
+            return;
+        }
+        let (demand, cap) = self.gate.with(|machine, now| {
+            let cap = machine.stats(now, self.resource).map_or(1, |stats| stats.effective_max);
+            (machine.demand(self.resource), cap)
+        });
+        self.session.lock().handle_timeout(now, &demand, cap);
+    }
+
+    /// Returns the next step of a role: see [`Session::poll_step`].
+    pub fn poll_step(&self, role: Role) -> Option<StoreStep> {
+        self.session.lock().poll_step(role)
+    }
+
+    /// Handles the answer to the last step of a role, see [`Session::on_answer`], and serves the waiters of
+    /// the gate after a change of the share.
+    pub fn on_answer(&self, role: Role, answer: Result<StoreAnswer, String>) {
+        let now = self.gate.host().now();
+        let has_changed = self.session.lock().on_answer(now, role, answer);
+        if has_changed {
+            self.refresh();
+        }
+    }
+
+    /// Leaves: see [`Session::leave`].
+    pub fn leave(&self) {
+        self.session.lock().leave(self.gate.host().now());
+        self.refresh();
+    }
+
+    fn refresh(&self) {
+        // The resource is one of the gate's.
+        let _ = self.gate.with(|machine, now| machine.refresh_limit(now, self.resource));
+    }
+
+    /// Returns when to call [`SharedLimit::update`]: see [`Session::poll_timeout`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.session.lock().poll_timeout()
+    }
+
+    /// Returns whether the process has left: no step follows.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.session.lock().has_ended()
+    }
+
+    /// Returns the state of the share now, to show.
+    #[must_use]
+    pub fn state(&self) -> MemberState {
+        let now = self.gate.host().now();
+        self.session.lock().state(now)
+    }
+
+    /// Returns the error of a step that has not succeeded since, if there is one.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
+        self.session.lock().error().map(ToString::to_string)
+    }
+
+    /// Returns whether the limit is shared with this algorithm and these settings. They cannot change.
+    #[must_use]
+    pub fn is_shared_with(&self, choice: LimitChoice, aimd: &AimdConfig) -> bool {
+        let session = self.session.lock();
+        let settings = session.settings();
+        settings.choice == choice && settings.aimd == *aimd
+    }
+
+    /// Returns the algorithm of the limit.
+    #[must_use]
+    pub fn algorithm(&self) -> LimitChoice {
+        self.session.lock().settings().choice
+    }
+}
+
+impl<H: Host, L: RawMutex> fmt::Debug for SharedLimit<H, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedLimit").field("resource", &self.resource).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,547 @@
+//! The steps of one process at the store, in their order: those of its member, and those of its leader while
+//! it leads. The [parent module](super) defines the terms.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::{String, ToString};
+use core::fmt;
+
+use lock_api::RawMutex;
+
+use super::config::ShareConfig;
+use super::coordinator::{Coordinator, CoordinatorEffect};
+use super::handle::MemberHandle;
+use super::member::{MemberEffect, MemberState};
+use super::message::{Decide, Decided, Decision, Group, Lead, MemberReport, TakeLead, Term};
+use super::store::{MemoryStore, Reports};
+use crate::limit::{AimdConfig, LimitChoice};
+use crate::time::Instant;
+
+/// Which of the two machines of a process makes a step.
+///
+/// The steps of one role follow one another. The two roles do not wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The member.
+    Member,
+    /// The leader, while the process leads.
+    Leader,
+}
+
+impl Role {
+    /// Both roles.
+    pub const ALL: [Self; 2] = [Self::Member, Self::Leader];
+}
+
+/// A step at the store. Each is atomic, and repeating it is harmless.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreStep {
+    /// [`MemoryStore::report`].
+    Report(MemberReport),
+    /// [`MemoryStore::decisions_since`].
+    DecisionsSince {
+        /// The term of the last decision that was read.
+        term: Term,
+        /// Its version.
+        version: u64,
+    },
+    /// [`MemoryStore::take_lead`].
+    TakeLead(TakeLead),
+    /// [`MemoryStore::reports_since`], with the position.
+    ReportsSince(u64),
+    /// [`MemoryStore::decide`].
+    Decide {
+        /// The decision and the snapshot.
+        decide: Decide,
+        /// The position up to which the leader has read the reports.
+        read: u64,
+    },
+}
+
+/// The answer of the store to a [`StoreStep`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreAnswer {
+    /// To [`StoreStep::Report`].
+    Reported,
+    /// To [`StoreStep::DecisionsSince`].
+    Decision(Option<Decision>),
+    /// To [`StoreStep::TakeLead`].
+    Lead(Lead),
+    /// To [`StoreStep::ReportsSince`].
+    Reports(Reports),
+    /// To [`StoreStep::Decide`].
+    Decided(Decided),
+}
+
+impl MemoryStore {
+    /// Carries out one step.
+    pub fn run(&mut self, step: StoreStep) -> StoreAnswer {
+        match step {
+            StoreStep::Report(report) => {
+                self.report(report);
+                StoreAnswer::Reported
+            }
+            StoreStep::DecisionsSince { term, version } => StoreAnswer::Decision(self.decisions_since(term, version)),
+            StoreStep::TakeLead(request) => StoreAnswer::Lead(self.take_lead(request)),
+            StoreStep::ReportsSince(position) => StoreAnswer::Reports(self.reports_since(position)),
+            StoreStep::Decide { decide, read } => StoreAnswer::Decided(self.decide(decide, read)),
+        }
+    }
+}
+
+/// The settings with which a limit is shared. All processes that share it use the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionSettings {
+    /// Those of the member and the leader.
+    pub share: ShareConfig,
+    /// The algorithm of the limit.
+    pub choice: LimitChoice,
+    /// The settings of AIMD, and of the pauses of every algorithm.
+    pub aimd: AimdConfig,
+}
+
+/// What a step does. The error of each is kept until it succeeds or is not needed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum StepKind {
+    Report,
+    ReadDecision,
+    TakeLead,
+    ReadReports,
+    Decide,
+    /// The leader reads the snapshot of the one before.
+    ReadSnapshot,
+}
+
+/// A step whose answer is awaited.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    kind: StepKind,
+    /// Whether it is the last report of a member that leaves.
+    is_last: bool,
+}
+
+/// The part of one process in a shared limit: drives its member, and a leader while it leads.
+///
+/// It does no input or output. The host calls [`Session::handle_timeout`] at the instant of
+/// [`Session::poll_timeout`], carries out the steps that [`Session::poll_step`] returns for either role, and
+/// passes each answer to [`Session::on_answer`]. A step that fails is not repeated: the next beat makes a new
+/// one.
+///
+/// All instants are those of the host.
+pub struct Session<L: RawMutex> {
+    member: MemberHandle<L>,
+    settings: SessionSettings,
+    /// The steps of the member that are due, in their order.
+    steps: VecDeque<StoreStep>,
+    /// The newest decision that was read.
+    newest: (Term, u64),
+    awaited_by_member: Option<Awaited>,
+    /// Whether the last report of the member is written.
+    has_left: bool,
+    /// The leadership that this process has been given, until its leader is created.
+    new_lead: Option<Lead>,
+    leadership: Option<Leadership>,
+    awaited_by_leader: Option<Awaited>,
+    errors: BTreeMap<StepKind, String>,
+}
+
+/// A leadership of this process.
+struct Leadership {
+    leader: Coordinator,
+    /// The position in the reports up to which they are read.
+    read: u64,
+    /// Until when it is shown that the snapshot could not be read.
+    anew_until: Instant,
+    /// Whether it ends with the next decision.
+    leaves: bool,
+}
+
+/// Commands.
+impl<L: RawMutex> Session<L> {
+    /// Creates the session of a member that is new. The settings must be in range.
+    #[must_use]
+    pub fn new(member: MemberHandle<L>, settings: SessionSettings) -> Self {
+        Self {
+            member,
+            settings,
+            steps: VecDeque::new(),
+            newest: (Term::default(), 0),
+            awaited_by_member: None,
+            has_left: false,
+            new_lead: None,
+            leadership: None,
+            awaited_by_leader: None,
+            errors: BTreeMap::new(),
+        }
+    }
+
+    /// Handles the timeout: makes the steps that are due. `demand` is that of the resource
+    /// ([`RequestAdmission::demand`](crate::request::RequestAdmission::demand)), and `cap` its highest limit.
+    /// An early call has no effect.
+    pub fn handle_timeout(&mut self, now: Instant, demand: &[Group], cap: u32) {
+        let now = self.member.to_member(now);
+        if self.is_member_idle() {
+            let steps = &mut self.steps;
+            let newest = self.newest;
+            self.member.with(|member| {
+                member.set_demand(demand);
+                member.handle_timeout(now);
+                while let Some(effect) = member.poll_effect() {
+                    steps.push_back(match effect {
+                        MemberEffect::Report(report) => StoreStep::Report(report),
+                        MemberEffect::ReadDecision => StoreStep::DecisionsSince { term: newest.0, version: newest.1 },
+                        MemberEffect::TakeLead(request) => StoreStep::TakeLead(request),
+                    });
+                }
+            });
+        }
+        if self.awaited_by_leader.is_none() {
+            self.drive_leader(now, cap);
+        }
+    }
+
+    fn drive_leader(&mut self, now: Instant, cap: u32) {
+        let SessionSettings { share, choice, aimd } = &self.settings;
+        if let Some(lead) = self.new_lead.take() {
+            // A new leadership replaces the one before. The settings are in range.
+            let leader = Coordinator::take_over(now, *share, *choice, aimd, cap, lead).ok();
+            let anew_until = now + share.ttl;
+            self.leadership = leader.map(|leader| Leadership { leader, read: 0, anew_until, leaves: false });
+        }
+        let Some(leadership) = &mut self.leadership else { return };
+        let leader = &mut leadership.leader;
+        if self.has_left {
+            if !core::mem::replace(&mut leadership.leaves, true) {
+                leader.leave(now);
+            }
+            return;
+        }
+        leader.set_cap(now, cap);
+        leader.handle_timeout(now);
+        if now >= leadership.anew_until {
+            self.errors.remove(&StepKind::ReadSnapshot);
+        }
+    }
+
+    /// Handles the store's answer to the last step of `role`, or the text of the error if it failed. Returns
+    /// whether the limit of the process may have changed.
+    pub fn on_answer(&mut self, now: Instant, role: Role, answer: Result<StoreAnswer, String>) -> bool {
+        let now = self.member.to_member(now);
+        let awaited = match role {
+            Role::Member => self.awaited_by_member.take(),
+            Role::Leader => self.awaited_by_leader.take(),
+        };
+        let Some(Awaited { kind, is_last }) = awaited else { return false };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.errors.insert(kind, error);
+                return false;
+            }
+        };
+        self.errors.remove(&kind);
+        match answer {
+            StoreAnswer::Reported => self.has_left |= is_last,
+            StoreAnswer::Decision(None) => {}
+            StoreAnswer::Decision(Some(decision)) => {
+                self.newest = (decision.term, decision.version);
+                // There is a leader again.
+                self.errors.remove(&StepKind::TakeLead);
+                return self.member.with(|member| member.on_decision(now, &decision));
+            }
+            StoreAnswer::Lead(lead) => self.on_lead(lead),
+            StoreAnswer::Reports(reports) => {
+                if let Some(leadership) = &mut self.leadership {
+                    leadership.read = reports.next;
+                    leadership.leader.on_reports(now, &reports.reports);
+                }
+            }
+            StoreAnswer::Decided(decided) => {
+                if self.leadership.as_mut().is_some_and(|leadership| !leadership.leader.on_decided(decided)) {
+                    self.leadership = None;
+                    // Its steps are not repeated.
+                    let ended = [StepKind::ReadReports, StepKind::Decide, StepKind::ReadSnapshot];
+                    self.errors.retain(|kind, _| !ended.contains(kind));
+                }
+            }
+        }
+        false
+    }
+
+    fn on_lead(&mut self, lead: Lead) {
+        if !self.member.with(|member| member.on_lead(lead.term)) {
+            return;
+        }
+        if lead.is_damaged {
+            let error = "its snapshot cannot be read, so the limit is learned anew".to_string();
+            self.errors.insert(StepKind::ReadSnapshot, error);
+        }
+        self.new_lead = Some(lead);
+    }
+
+    /// Leaves: no more calls start, and the others get the share. The host drives the session on until
+    /// [`Session::has_ended`], which waits for the calls of the process. The limit of the process changes.
+    pub fn leave(&mut self, now: Instant) {
+        let now = self.member.to_member(now);
+        self.member.with(|member| member.leave(now));
+    }
+}
+
+/// Output and state.
+impl<L: RawMutex> Session<L> {
+    /// Returns the next step of a role, unless the answer to its last one is awaited or none is due.
+    pub fn poll_step(&mut self, role: Role) -> Option<StoreStep> {
+        match role {
+            Role::Member => self.poll_step_of_member(),
+            Role::Leader => self.poll_step_of_leader(),
+        }
+    }
+
+    fn poll_step_of_member(&mut self) -> Option<StoreStep> {
+        if self.awaited_by_member.is_some() || self.has_left {
+            return None;
+        }
+        let step = self.steps.pop_front()?;
+        let (kind, is_last) = match &step {
+            StoreStep::Report(report) => (StepKind::Report, report.leaves && report.in_flight() == 0),
+            StoreStep::TakeLead(_) => (StepKind::TakeLead, false),
+            _ => (StepKind::ReadDecision, false),
+        };
+        self.awaited_by_member = Some(Awaited { kind, is_last });
+        Some(step)
+    }
+
+    fn poll_step_of_leader(&mut self) -> Option<StoreStep> {
+        if self.awaited_by_leader.is_some() {
+            return None;
+        }
+        let leadership = self.leadership.as_mut()?;
+        let (kind, step) = match leadership.leader.poll_effect() {
+            Some(CoordinatorEffect::ReadReports) => (StepKind::ReadReports, StoreStep::ReportsSince(leadership.read)),
+            Some(CoordinatorEffect::Decide(decide)) => {
+                (StepKind::Decide, StoreStep::Decide { decide, read: leadership.read })
+            }
+            None => {
+                if leadership.leaves {
+                    self.leadership = None;
+                }
+                return None;
+            }
+        };
+        self.awaited_by_leader = Some(Awaited { kind, is_last: false });
+        Some(step)
+    }
+
+    /// Returns when to call [`Session::handle_timeout`], or `None` while only answers of the store are
+    /// awaited. An instant in the past is due now.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let of_member = if self.is_member_idle() { self.member.with(|member| member.poll_timeout()) } else { None };
+        let of_leader = match &self.leadership {
+            _ if self.awaited_by_leader.is_some() => None,
+            _ if self.new_lead.is_some() => Some(Instant::ZERO),
+            Some(leadership) if leadership.leaves => None,
+            Some(_) if self.has_left => Some(Instant::ZERO),
+            Some(leadership) => leadership.leader.poll_timeout(),
+            None => None,
+        };
+        of_member.into_iter().chain(of_leader).min().map(|at| self.member.to_host(at))
+    }
+
+    /// Returns whether the process has left: no step follows.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_left && self.new_lead.is_none() && self.leadership.is_none()
+    }
+
+    /// Returns the state of the member at `now`, to show.
+    #[must_use]
+    pub fn state(&self, now: Instant) -> MemberState {
+        let now = self.member.to_member(now);
+        self.member.with(|member| member.state(now))
+    }
+
+    /// Returns the error of a step that has not succeeded since, if there is one.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.errors.values().next().map(String::as_str)
+    }
+
+    /// Returns the settings.
+    #[must_use]
+    pub fn settings(&self) -> &SessionSettings {
+        &self.settings
+    }
+
+    fn is_member_idle(&self) -> bool {
+        self.awaited_by_member.is_none() && self.steps.is_empty() && !self.has_left
+    }
+}
+
+impl<L: RawMutex> fmt::Debug for Session<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("settings", &self.settings)
+            .field("error", &self.error())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::call::Outcome;
+    use crate::limit::{CallReport, Fixed, LimitAlgorithm};
+    use crate::share::{Member, MemberId, OnLoss};
+    use crate::time::Duration;
+
+    const CAP: u32 = 8;
+
+    type TestSession = Session<parking_lot::RawMutex>;
+
+    fn session(seed: u64) -> (TestSession, MemberHandle<parking_lot::RawMutex>) {
+        let share = ShareConfig { on_loss: OnLoss::Stop, ..ShareConfig::default() };
+        let own = Box::new(Fixed::new(CAP));
+        let member = Member::new(Instant::ZERO, MemberId(seed), share, own, seed).unwrap();
+        let member = MemberHandle::new(member, || Duration::ZERO);
+        let aimd = AimdConfig { ramp: Duration::ZERO, ..AimdConfig::default() };
+        let settings = SessionSettings { share, choice: LimitChoice::Fixed { limit: CAP }, aimd };
+        (Session::new(member.clone(), settings), member)
+    }
+
+    fn demand(wanted: u32) -> Vec<Group> {
+        vec![Group::new("", 1.0, wanted)]
+    }
+
+    /// Carries out every step that is due until `end`. `answer` is the store. Returns the last instant.
+    fn run_with(
+        session: &mut TestSession,
+        mut now: Instant,
+        end: Instant,
+        mut answer: impl FnMut(StoreStep) -> Result<StoreAnswer, String>,
+    ) -> Instant {
+        while now < end {
+            session.handle_timeout(now, &demand(CAP), CAP);
+            while let Some((role, step)) = Role::ALL.into_iter().find_map(|role| Some((role, session.poll_step(role)?)))
+            {
+                session.on_answer(now, role, answer(step));
+                session.handle_timeout(now, &demand(CAP), CAP);
+            }
+            if session.has_ended() {
+                return now;
+            }
+            now = session.poll_timeout().unwrap().max(now + Duration::from_millis(1));
+        }
+        now
+    }
+
+    fn run(session: &mut TestSession, now: Instant, end: Instant, store: &mut MemoryStore) -> Instant {
+        run_with(session, now, end, |step| Ok(store.run(step)))
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_process_alone_takes_the_lead_and_gets_the_whole_limit() {
+        let (mut session, _) = session(1);
+        let mut store = MemoryStore::default();
+        let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
+        let state = session.state(now);
+        assert!(state.is_leader && state.has_lease && (state.share, state.members) == (CAP, 1), "{state:?}");
+        assert_eq!(session.error(), None);
+    }
+
+    #[test]
+    fn a_step_of_one_role_does_not_wait_for_the_other_and_early_timeouts_have_no_effect() {
+        let (mut session, _) = session(1);
+        let mut store = MemoryStore::default();
+        let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
+        session.handle_timeout(now, &demand(1), CAP);
+        let member = session.poll_step(Role::Member);
+        assert!(matches!(member, Some(StoreStep::Report(_))), "{member:?}");
+        assert_eq!(session.poll_step(Role::Member), None, "an answer is awaited");
+        let later = now + Duration::from_millis(200);
+        session.handle_timeout(later, &demand(1), CAP);
+        let leader = session.poll_step(Role::Leader);
+        assert!(matches!(leader, Some(StoreStep::ReportsSince(_))), "{leader:?}");
+        assert_eq!(session.poll_timeout(), None, "both answers are awaited");
+        assert!(!session.on_answer(later, Role::Member, Err("it is unreachable".to_string())));
+        let member = session.poll_step(Role::Member);
+        assert!(matches!(member, Some(StoreStep::DecisionsSince { .. })), "{member:?}");
+    }
+
+    #[test]
+    fn a_step_that_succeeds_does_not_hide_the_error_of_another() {
+        let (mut session, _) = session(1);
+        let mut store = MemoryStore::default();
+        let now = run_with(&mut session, Instant::ZERO, at(1_000), |step| match step {
+            StoreStep::Report(_) => Err("it is read-only".to_string()),
+            step => Ok(store.run(step)),
+        });
+        assert_eq!(session.error(), Some("it is read-only"));
+        run(&mut session, now, at(2_000), &mut store);
+        assert_eq!(session.error(), None);
+    }
+
+    #[test]
+    fn a_damaged_snapshot_is_an_error_for_the_time_of_a_lease() {
+        let (mut session, _) = session(1);
+        let mut store = MemoryStore::default();
+        let mut damage = |step| match store.run(step) {
+            StoreAnswer::Lead(lead) => Ok(StoreAnswer::Lead(Lead { is_damaged: true, ..lead })),
+            answer => Ok(answer),
+        };
+        let now = run_with(&mut session, Instant::ZERO, at(4_000), &mut damage);
+        assert_eq!(session.error(), Some("its snapshot cannot be read, so the limit is learned anew"));
+        run_with(&mut session, now, at(6_000), damage);
+        assert_eq!(session.error(), None);
+    }
+
+    #[test]
+    fn a_process_that_leaves_reports_the_end_of_its_calls_and_then_ends_its_leadership() {
+        let (mut session, mut member) = session(1);
+        let mut store = MemoryStore::default();
+        let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
+        member.on_grant(now, 1, 1);
+        session.leave(now);
+        assert_eq!(session.state(now).room, 0);
+        let now = run(&mut session, now, at(2_000), &mut store);
+        assert!(!session.has_ended(), "a call is in flight");
+        let call = CallReport {
+            outcome: Outcome::Success,
+            grant: 1,
+            admitted_limit: CAP,
+            admitted_in_flight: 1,
+            retry_after: None,
+            latency: Duration::ZERO,
+            in_flight: 0,
+            is_cooling_down: false,
+        };
+        member.on_outcome(now, &call);
+        let ended = run(&mut session, now, at(3_000), &mut store);
+        assert!(session.has_ended() && ended < at(2_500), "{ended:?}");
+        let decision = store.decisions_since(Term::default(), 0).unwrap();
+        assert!(decision.leader_leaves && decision.shares.is_empty(), "{decision:?}");
+        let report = store.reports_since(0).reports.into_iter().next();
+        assert!(report.is_none_or(|report| report.leaves && report.started == report.ended));
+    }
+
+    #[test]
+    fn a_leadership_that_another_process_takes_ends_without_an_error() {
+        let (mut session, _) = session(1);
+        let mut store = MemoryStore::default();
+        let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
+        let term = Term { epoch: store.term().epoch + 1, nonce: 99 };
+        store.take_lead(TakeLead { expected: store.term(), term });
+        let now = run(&mut session, now, at(1_500), &mut store);
+        assert!(session.leadership.is_none() && session.error().is_none());
+        // It leads again, as the other process writes no decision.
+        let now = run(&mut session, now, at(5_000), &mut store);
+        assert!(session.state(now).is_leader);
+    }
+}
