@@ -111,6 +111,22 @@ export class DeniedError extends Error {
   }
 }
 
+/**
+ * The limit of a resource cannot be shared: `RequestGate.share` rejects with it. The message states what the server
+ * expects, and has no password.
+ */
+export class ShareError extends Error {
+  override readonly name = "ShareError";
+  /** The key, such as `provider/model`. */
+  readonly key: string;
+
+  /** @internal */
+  constructor(key: string, why: string) {
+    super(`cannot share the limit of ${key}: ${why}`);
+    this.key = key;
+  }
+}
+
 /** An object was used after its `free()`. */
 export class FreedError extends Error {
   override readonly name = "FreedError";

@@ -4,7 +4,7 @@
  * @packageDocumentation
  */
 
-export { DeniedError, type DenialReason, FreedError } from "./errors.js";
+export { DeniedError, type DenialReason, FreedError, ShareError } from "./errors.js";
 export {
   type CallingTask,
   type EventFacts,
@@ -38,6 +38,8 @@ export type {
   SubscribeOptions,
 } from "./gate/options.js";
 export { Permit } from "./gate/permit.js";
+export { type OnLoss, SharedLimit, type ShareOptions, type ShareState } from "./gate/share.js";
+export type { IoRedisClient, NodeRedisClient, RedisClient, SendCommand } from "./gate/store.js";
 export type { BudgetSnapshot, CallWait, Health, ResourceSnapshot, UnavailableCause, Why } from "./gate/state.js";
 export * from "./pipeline/pipeline.js";
 export type { Completion, Outcome, Usage } from "./outcome.js";

@@ -6,9 +6,10 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { test } from "node:test";
+import { after, before, test } from "node:test";
 
 import { PATIENCE_MS } from "../../../tests/patience.mjs";
+import { RedisServer } from "./lib/redis.mjs";
 
 const home = fileURLToPath(new URL("..", import.meta.url));
 // Inside the package, where its own name resolves to its exports.
@@ -44,6 +45,12 @@ rmSync(work, { recursive: true, force: true });
 mkdirSync(work, { recursive: true });
 for (const { name, code } of examples) writeFileSync(join(work, `${name}.ts`), `${code}\nexport {};\n`);
 
+let redis;
+before(async () => {
+  redis = await RedisServer.start();
+});
+after(() => redis.stop());
+
 test("there are examples", () => assert.ok(examples.length >= 8, `${examples.length}`));
 
 test("every example passes the type checker", () => {
@@ -69,7 +76,8 @@ test("every example passes the type checker", () => {
 for (const { name, path, line, code } of examples) {
   if (code.includes("node:fs")) continue;
   test(`the example in ${path}, line ${line}, runs and prints what it says`, () => {
-    const ran = spawnSync(process.execPath, [join(work, "js", `${name}.js`)], { encoding: "utf8", timeout: PATIENCE_MS });
+    const env = { ...process.env, REDIS_URL: redis.url };
+    const ran = spawnSync(process.execPath, [join(work, "js", `${name}.js`)], { encoding: "utf8", timeout: PATIENCE_MS, env });
     assert.equal(ran.status, 0, ran.stderr);
     const said = [...code.matchAll(/console\.log\(.*\); \/\/ (.+)$/gm)].map(([, text]) => text);
     if (said.length > 0) assert.deepEqual(ran.stdout.trim().split("\n"), said);

@@ -17,13 +17,18 @@ pub mod call_context;
 mod events;
 mod figures;
 mod settings;
+pub mod share;
 pub mod tickets;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
+use js_sys::RangeError;
 use tidegate_core::backoff::Backoff;
 use tidegate_core::budget::Usage;
 use tidegate_core::gate::Gate;
+use tidegate_core::limit::{AimdConfig, LimitChoice};
 use tidegate_core::request::event::RequestInterest;
 use tidegate_core::request::{
     AfterCall, Completion, Denial, Domain, GroupId, HealthConfig, Outcome, Request, RequestAdmission, RequestConfig,
@@ -36,6 +41,7 @@ use crate::host::JsHost;
 use crate::json::to_js;
 use figures::{CallWait, ResourceSnapshot};
 use settings::{Adaptive, GateOptions, Limits};
+use share::Shared;
 use tickets::DENIED;
 
 /// Decides when a call may start, and adapts its limits to how calls end.
@@ -44,7 +50,18 @@ pub struct RequestGate {
     gate: Gate<JsHost>,
     /// Of its resources.
     defaults: Adaptive,
+    /// Its resources, by the names of their limits.
+    registered: RefCell<BTreeMap<String, Registered>>,
     listens: RefCell<Option<tickets::Listening>>,
+}
+
+/// A resource, with the settings that its limit would be shared with.
+struct Registered {
+    resource: ResourceId,
+    algorithm: LimitChoice,
+    aimd: AimdConfig,
+    /// Set if the limit is shared.
+    shared: Option<Rc<Shared>>,
 }
 
 #[wasm_bindgen]
@@ -66,11 +83,17 @@ impl RequestGate {
             ..RequestConfig::default()
         };
         let machine = RequestAdmission::new(config).map_err(|error| settings::config_error(&error))?;
-        Ok(Self { gate: Gate::new(JsHost, machine), defaults, listens: RefCell::default() })
+        Ok(Self {
+            gate: Gate::new(JsHost, machine),
+            defaults,
+            registered: RefCell::default(),
+            listens: RefCell::default(),
+        })
     }
 
     /// Registers a provider's model for one kind of call, or changes its limits. A changed limit starts
-    /// afresh. Returns its number. Throws for a limit that is not valid; nothing has changed then.
+    /// afresh. Returns its number. Throws for a limit that is not valid, and for another algorithm of a limit that is
+    /// shared; nothing has changed then.
     pub fn register(
         &self,
         provider: &str,
@@ -79,10 +102,21 @@ impl RequestGate {
         #[wasm_bindgen(unchecked_param_type = "Limits")] limits: &JsValue,
     ) -> Result<u32, JsValue> {
         let limits = Limits::read(limits, &self.defaults)?;
-        let registered =
-            self.gate.with(|machine, now| limits.apply(machine, now, provider, model, Domain::from(domain)));
+        let name = share::limit_name(provider, model, domain);
+        let mut registered = self.registered.borrow_mut();
+        let shared = registered.get(&name).and_then(|known| known.shared.clone());
+        if shared.as_ref().is_some_and(|shared| !shared.is_shared_with(limits.algorithm, &limits.aimd)) {
+            let message = "the limit is shared; expected the algorithm and the settings that it is shared with";
+            return Err(RangeError::new(message).into());
+        }
+        let (algorithm, aimd) = (limits.algorithm, limits.aimd.clone());
+        let domain = Domain::from(domain);
+        let is_shared = shared.is_some();
+        let resource = self.gate.with(|machine, now| limits.apply(machine, now, provider, model, domain, is_shared));
         tickets::announce();
-        registered.map(|id| id.index() as u32).map_err(|error| settings::config_error(&error))
+        let resource = resource.map_err(|error| settings::config_error(&error))?;
+        registered.insert(name, Registered { resource, algorithm, aimd, shared });
+        Ok(resource.index() as u32)
     }
 
     /// Sets how many calls of a provider's model may be in flight at once, over all domains, and keeps what

@@ -351,8 +351,8 @@ impl GateOptions {
 pub(super) struct ValidLimits {
     max_parallel: u32,
     weight: f64,
-    aimd: AimdConfig,
-    algorithm: LimitChoice,
+    pub(super) aimd: AimdConfig,
+    pub(super) algorithm: LimitChoice,
     budgets: Vec<BudgetConfig>,
 }
 
@@ -396,6 +396,7 @@ fn choice(algorithm: Option<AlgorithmSettings>, own: &Adaptive, defaults: &Adapt
 }
 
 impl ValidLimits {
+    /// Registers a resource with these limits. A limit that is shared keeps its state.
     pub(super) fn apply(
         self,
         machine: &mut GateControl<'_>,
@@ -403,11 +404,14 @@ impl ValidLimits {
         provider: &str,
         model: &str,
         domain: Domain,
+        is_shared: bool,
     ) -> Result<ResourceId, ConfigError> {
         let model = machine.register(now, provider, model, "default", self.max_parallel)?;
         let resource = machine.resource(model, domain)?;
-        machine.configure(now, resource, self.aimd)?;
-        machine.choose_algorithm(now, resource, self.algorithm)?;
+        if !is_shared {
+            machine.configure(now, resource, self.aimd)?;
+            machine.choose_algorithm(now, resource, self.algorithm)?;
+        }
         machine.set_budgets(now, resource, &self.budgets)?;
         machine.set_resource_weight(resource, self.weight)?;
         Ok(resource)

@@ -147,6 +147,17 @@ pub(super) fn lease(ticket: u32) -> Option<LeaseId> {
     })
 }
 
+/// Returns whether the call of a ticket may be sent now. It is false only if its limit is a share whose lease has
+/// lapsed since the permit was granted.
+#[wasm_bindgen(js_name = maySend)]
+#[must_use]
+pub fn may_send(ticket: u32) -> bool {
+    TICKETS.with_borrow(|table| match table.states.get(ticket as usize) {
+        Some(TicketState::Held(permit)) => permit.may_send(),
+        _ => true,
+    })
+}
+
 /// Drops the state of a ticket outside the table, because its release may wake others.
 pub(super) fn forget(ticket: u32) {
     drop(TICKETS.with_borrow_mut(|table| table.take(ticket)));

@@ -2,6 +2,7 @@
 
 import { DeniedError, onlyKnown, text } from "../errors.js";
 import { Pauses } from "./pauses.js";
+import type { SharedLimit } from "./share.js";
 import type { Tickets } from "./tickets.js";
 
 /**
@@ -39,6 +40,8 @@ export class Resource implements ResourceKey {
   readonly registry: ResourceRegistry;
   /** @internal Bodies that hold a slot and wait for their reader. */
   unread = 0;
+  /** @internal Set once its limit is shared. */
+  shared: SharedLimit | undefined = undefined;
   /** @internal The calls of its gate's module. */
   readonly tickets: Tickets;
 

@@ -43,6 +43,16 @@ export class Permit {
   }
 
   /**
+   * Returns whether the call may be sent now. It is false only for a limit that several processes share, if the share
+   * has expired since the permit was granted: dispose of the permit then, and acquire another one. Check it if
+   * something else was awaited since; {@link RequestGate.run} and `fetch` check it themselves.
+   */
+  maySend(): boolean {
+    const guard = this.#guard;
+    return guard !== undefined && this.resource.tickets.module.maySend(guard.watched.ticket);
+  }
+
+  /**
    * Releases the slot with the outcome of the call. Returns false, and does nothing, if the permit is
    * finished already.
    *

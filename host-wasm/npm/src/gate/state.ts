@@ -1,7 +1,7 @@
 /** The state of a gate: why calls wait, in words. */
 
 import { inWords } from "../errors.js";
-import type { CallWait, UnavailableCause } from "../wasm/tidegate.js";
+import type { CallWait, ShareState, UnavailableCause } from "../wasm/tidegate.js";
 import type { Resource } from "./keys.js";
 
 export type { BudgetSnapshot, CallWait, Health, ResourceSnapshot, UnavailableCause } from "../wasm/tidegate.js";
@@ -16,9 +16,10 @@ const CAUSE_TEXTS: Readonly<Record<UnavailableCause, string>> = {
 
 /**
  * Why the first waiting call of a resource, or the next call if none waits, cannot start: see {@link CallWait}, and `shutdown`
- * for a gate that is shut down.
+ * for a gate that is shut down or has left a shared limit. `share`: the share of this process in a limit that several processes
+ * {@link RequestGate.share} is reached, or the process has no share now.
  */
-export type Why = (CallWait | { readonly kind: "shutdown" }) & {
+export type Why = (CallWait | { readonly kind: "shutdown" } | { readonly kind: "share"; readonly state: ShareState }) & {
   /** The reason in words. */
   readonly text: string;
   /**

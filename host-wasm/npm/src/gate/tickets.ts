@@ -17,15 +17,20 @@ export type GateModule = Pick<
   | "CallRetries"
   | "RequestGate"
   | "cancel"
+  | "clusterInfo"
   | "denialChangesInMs"
   | "denialReason"
   | "finish"
   | "finishCall"
   | "headNames"
+  | "isCluster"
+  | "isShareName"
+  | "maySend"
   | "nextCompletion"
   | "setNotify"
   | "readHead"
   | "readRefusal"
+  | "storeCheck"
 >;
 
 /** The wasm module's value for "no ticket" and "no more decisions": the smallest 32-bit integer. */
@@ -161,12 +166,15 @@ export class Tickets {
   }
 
   #notify(waiter: Waiter): void {
-    const { outer } = waiter;
-    if (outer === undefined || !outer.aborted) return waiter.granted();
-    const { ticket } = waiter;
+    const { outer, ticket } = waiter;
+    const { shared } = waiter.resource;
+    const isAborted = outer?.aborted === true;
+    // The code of other callers may have run for seconds since the permit was granted.
+    if (!isAborted && (shared === undefined || this.module.maySend(ticket))) return waiter.granted();
     waiter.ticket = NONE;
     this.cancel(ticket);
-    waiter.rejected(outer.reason);
+    if (isAborted) waiter.rejected(outer.reason);
+    else shared?.acquireAgain(waiter);
   }
 
   /**
