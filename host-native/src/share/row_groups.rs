@@ -229,7 +229,7 @@ impl RowGroupQueue {
             "empty" => Ok(Claimed::Empty),
             entry => row_group(entry)
                 .map(Claimed::RowGroup)
-                .ok_or_else(|| StoreError::Damaged(format!("`{}`, entry `{entry}`", self.key))),
+                .ok_or_else(|| StoreError::DamagedRowGroup(format!("`{}`, entry `{entry}`", self.key))),
         }
     }
 

@@ -14,12 +14,13 @@ pub(crate) enum StoreError {
     /// The connection failed, or the store rejected the command.
     #[error("{0}")]
     Failed(String),
-    /// A value in the store is not one that this version of tidegate wrote.
-    #[error("it has a damaged value at {0}")]
-    Damaged(String),
-    /// The same of a shared limit.
+    /// A value of a shared limit is not one that this version of tidegate wrote.
     #[error(transparent)]
     DamagedLimit(#[from] DamagedValue),
+    /// The same of a value of row groups.
+    #[cfg(feature = "cli")]
+    #[error("it has a damaged value at {0}")]
+    DamagedRowGroup(String),
 }
 
 /// The store of one shared limit. What each step does is defined by
