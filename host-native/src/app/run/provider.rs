@@ -273,6 +273,7 @@ pub fn remedy(cause: UnavailableCause) -> &'static str {
         UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
         UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
         UnavailableCause::RateLimited => "wait until it takes calls again, or see `rate_limit_patience`",
+        UnavailableCause::TlsFailed => "check its address and its certificate",
         _ => "see what the provider said",
     }
 }
@@ -288,6 +289,7 @@ impl LastErrors {
             CallError::RateLimited { .. } => UnavailableCause::RateLimited,
             CallError::KeyRejected { .. } => UnavailableCause::KeyRejected,
             CallError::QuotaExhausted { .. } => UnavailableCause::QuotaExhausted,
+            CallError::Tls { .. } => UnavailableCause::TlsFailed,
             CallError::ModelNotFound { .. } | CallError::BatchBlocked { .. } => UnavailableCause::ModelNotFound,
             _ => UnavailableCause::Outage,
         };
@@ -396,6 +398,7 @@ impl Classify for CallError {
             | Self::Refused { usage, .. } => Completion { usage: *usage, ..Outcome::Success.into() },
             Self::NotSent { .. } => Outcome::LocalCancelled.into(),
             Self::Connection { .. } => Outcome::ConnectionFailed.into(),
+            Self::Tls { .. } => Outcome::TlsFailed.into(),
             Self::KeyRejected { .. } => Outcome::KeyRejected.into(),
             // As for a missing model, calls wait for a person, and no row is dropped.
             Self::ModelNotFound { .. } | Self::BatchBlocked { .. } => Outcome::ModelNotFound.into(),
