@@ -252,11 +252,12 @@ impl HttpClient {
         };
         let response = request.headers(self.headers.clone()).send().await.map_err(|error| self.send_error(error))?;
         self.has_responded.store(true, Ordering::Relaxed);
-        let (status, headers) = (response.status(), response.headers().clone());
-        rate_feedback::record(read_head(status, &headers, SystemTime::now()).corrections);
+        let status = response.status();
+        rate_feedback::record(read_head(status, response.headers(), SystemTime::now()).corrections);
         if status.is_success() {
             return read_body(response, max_bytes, read).await;
         }
+        let headers = response.headers().clone();
         let body = read_error_body(response).await;
         answer::error_for(status, &headers, &body, SystemTime::now()).map_or(Ok(()), Err)
     }

@@ -143,7 +143,8 @@ impl Provider {
                 return Err((at, CallFailure::Unavailable(failed)));
             }
             let call = OutstandingCall::new(provider, permit, estimate);
-            let (answer, feedback) = with_rate_feedback(attempt(at)).await;
+            // On the heap: every task would otherwise be as large as all of its call, and be moved with it.
+            let (answer, feedback) = with_rate_feedback(Box::pin(attempt(at))).await;
             call.record_feedback(&feedback);
             let after = call.finish(&answer);
             let error = match answer {
