@@ -58,7 +58,7 @@ impl Backoff {
         let mut hash = PortableHasher::default();
         hash.write_u64(self.seed);
         hash.write_u32(self.failures);
-        let pause = before_retry(self.failures, &hash);
+        let pause = before_retry(self.failures, LONGEST_RETRY, &hash);
         self.failures += 1;
         Some(now + pause)
     }
@@ -98,10 +98,10 @@ impl Backoff {
     }
 }
 
-/// Returns the delay before a retry: 1, 2, 4, ... seconds, at most one minute, with jitter. `failures` is
-/// the number of earlier failures.
-pub(crate) fn before_retry(failures: u32, hash: &impl Hasher) -> Duration {
-    jittered(doubled(FIRST_RETRY, failures, LONGEST_RETRY), hash)
+/// Returns the delay before a retry: 1, 2, 4, ... seconds, at most `longest`, with jitter. `failures` is the
+/// number of earlier failures.
+pub(crate) fn before_retry(failures: u32, longest: Duration, hash: &impl Hasher) -> Duration {
+    jittered(doubled(FIRST_RETRY, failures, longest), hash)
 }
 
 /// Returns `first` doubled `times` times, at most `longest`.

@@ -35,11 +35,14 @@ pub enum Outcome {
     QuotaExhausted,
     /// The provider has no such model.
     ModelNotFound,
+    /// TLS could not be set up: the certificate of the server is not accepted, or only one side uses TLS. Any
+    /// other connection to this address would fail as well.
+    TlsFailed,
 }
 
 impl Outcome {
     /// Every outcome, in the order of the numbers that foreign-language bindings use.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Success,
         Self::RateLimited,
         Self::ProviderFailure,
@@ -52,6 +55,7 @@ impl Outcome {
         Self::KeyRejected,
         Self::QuotaExhausted,
         Self::ModelNotFound,
+        Self::TlsFailed,
     ];
 
     /// Returns the name used in recordings and metrics.
@@ -70,6 +74,7 @@ impl Outcome {
             Self::KeyRejected => "key_rejected",
             Self::QuotaExhausted => "quota_exhausted",
             Self::ModelNotFound => "model_not_found",
+            Self::TlsFailed => "tls_failed",
         }
     }
 

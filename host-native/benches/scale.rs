@@ -9,7 +9,8 @@
 //! 64 calls at once, and 64 tasks of `tokio` and `reqwest` in this process read the same rows, make the same three calls
 //! for each, and write the answers to a file. The loop has no retries, no limit, no check of answers, no crash safety.
 //!
-//! Each turn yields a ratio, so other load on the machine affects both sides. Memory is the resident memory of the
+//! Each turn yields two ratios, so other load on the machine affects both sides: of the rows per second, and of the CPU time for
+//! a row. The second does not depend on the disk, on the limit algorithm or on the CPU time of the mock. Memory is the resident memory of the
 //! process `tidegate run`: after a tenth of its time, and the most after that.
 
 use std::error::Error;
@@ -42,27 +43,66 @@ fn main() -> Result<(), BoxError> {
     fs::write(&pipeline, pipeline_text(&mock.base_url))?;
 
     println!("{} rows, {} calls, {CALLS_AT_ONCE} at once", settings.rows, settings.rows * COLUMNS.len());
-    println!("turn   loop rows/s   tidegate rows/s   tidegate / loop   memory after a tenth   at most");
-    let mut ratios = Vec::new();
+    println!(
+        "turn   loop rows/s   tidegate rows/s   ratio   loop CPU   tidegate CPU   ratio   memory after a tenth   at most"
+    );
+    let (mut ratios, mut cpu_ratios) = (Vec::new(), Vec::new());
     for turn in 1..=settings.turns {
+        let before = CpuTime::read()?;
         let loop_time = run_loop(&mock.base_url, &dataset, &directory.path().join("loop.jsonl"))?;
+        let between = CpuTime::read()?;
         let out = directory.path().join(format!("out-{turn}"));
         let (run_time, memory) = run_tidegate(&pipeline, &out, settings.rows)?;
+        // The mock is another child, but has not ended.
+        let of_run = CpuTime::read()?.of_children - between.of_children;
+        let of_loop = between.of_process - before.of_process;
         fs::remove_dir_all(&out)?;
         let rate = |time: Duration| settings.rows as f64 / time.as_secs_f64();
         let ratio = rate(run_time) / rate(loop_time);
+        let cpu_ratio = of_loop.as_secs_f64() / of_run.as_secs_f64();
+        let micros = |time: Duration| time.as_secs_f64() * 1e6 / settings.rows as f64;
         println!(
-            "{turn:4} {:13.0} {:17.0} {ratio:17.2} {:19} kB {:6} kB",
+            "{turn:4} {:13.0} {:17.0} {ratio:7.2} {:7.0} µs {:11.0} µs {cpu_ratio:7.2} {:19} kB {:6} kB",
             rate(loop_time),
             rate(run_time),
+            micros(of_loop),
+            micros(of_run),
             memory.early,
             memory.most
         );
         ratios.push(ratio);
+        cpu_ratios.push(cpu_ratio);
     }
-    ratios.sort_by(f64::total_cmp);
-    println!("median ratio {:.2}", ratios[ratios.len() / 2]);
+    println!("median ratio {:.2}, of CPU time {:.2}", median(ratios), median(cpu_ratios));
     Ok(())
+}
+
+fn median(mut ratios: Vec<f64>) -> f64 {
+    ratios.sort_by(f64::total_cmp);
+    ratios[ratios.len() / 2]
+}
+
+/// CPU time in user and kernel mode.
+struct CpuTime {
+    /// Of this process.
+    of_process: Duration,
+    /// Of its children that have ended.
+    of_children: Duration,
+}
+
+impl CpuTime {
+    /// Reads the times, which count in hundredths of a second.
+    fn read() -> Result<Self, BoxError> {
+        let text = fs::read_to_string("/proc/self/stat")?;
+        // The second field, in parentheses, is the name of the program.
+        let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(4);
+        let ticks = fields.map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+        let [user, kernel, children_user, children_kernel] = ticks[..] else {
+            return Err(format!("expected four times in {text}").into());
+        };
+        let time = |ticks: u64| Duration::from_millis(10 * ticks);
+        Ok(Self { of_process: time(user + kernel), of_children: time(children_user + children_kernel) })
+    }
 }
 
 struct Settings {

@@ -390,7 +390,8 @@ impl Budgets {
 
     fn settle_all(&mut self, now: Instant, grant: u64, estimate: Usage, done: &Completion) {
         let used = match (done.outcome, done.usage) {
-            (Outcome::RateLimited | Outcome::ConnectionFailed, _) | (Outcome::LocalCancelled, None) => None,
+            (Outcome::RateLimited | Outcome::ConnectionFailed | Outcome::TlsFailed, _)
+            | (Outcome::LocalCancelled, None) => None,
             (outcome, None) if outcome.is_rejection() => Some(Usage::default()),
             // A call that failed on the way may have been counted by the provider. Only a rate limit, a
             // failed connection or a cancellation by the caller means that it was not.

@@ -80,7 +80,7 @@ fn a_call_reserves_from_all_budgets_or_from_none() {
 
 #[test]
 fn a_call_that_was_rate_limited_cancelled_or_never_connected_returns_its_estimate() {
-    for outcome in [Outcome::RateLimited, Outcome::LocalCancelled, Outcome::ConnectionFailed] {
+    for outcome in [Outcome::RateLimited, Outcome::LocalCancelled, Outcome::ConnectionFailed, Outcome::TlsFailed] {
         let mut bench = bench(&[tokens(), BudgetConfig::per_day(Dimension::Requests, 5)]);
         let lease = start(&mut bench, 60);
         bench.end(lease, outcome);

@@ -258,7 +258,9 @@ impl From<Completion> for TaskOutcome {
             Outcome::ConnectionFailed => retryable(RetryKind::Connection),
             Outcome::LocalCancelled => Self::Cancelled,
             Outcome::RequestRejected => Self::Failed(FailureKind::Request),
-            Outcome::KeyRejected | Outcome::QuotaExhausted | Outcome::ModelNotFound => Self::Unavailable,
+            Outcome::KeyRejected | Outcome::QuotaExhausted | Outcome::ModelNotFound | Outcome::TlsFailed => {
+                Self::Unavailable
+            }
             Outcome::Unexpected => Self::Failed(FailureKind::Other),
         }
     }

@@ -78,6 +78,8 @@ pub enum UnavailableCause {
     /// [`rate_limit_patience`](super::HealthConfig::rate_limit_patience), or requested a pause of at least
     /// that length.
     RateLimited,
+    /// TLS could not be set up: its certificate is not accepted, or only one side uses TLS.
+    TlsFailed,
 }
 
 impl UnavailableCause {
@@ -88,6 +90,7 @@ impl UnavailableCause {
             Outcome::KeyRejected => Some(Self::KeyRejected),
             Outcome::QuotaExhausted => Some(Self::QuotaExhausted),
             Outcome::ModelNotFound => Some(Self::ModelNotFound),
+            Outcome::TlsFailed => Some(Self::TlsFailed),
             _ => None,
         }
     }
@@ -106,6 +109,7 @@ impl fmt::Display for UnavailableCause {
             Self::QuotaExhausted => "the account is out of funds or quota",
             Self::ModelNotFound => "there is no such model",
             Self::RateLimited => "it answered nothing but rate limits",
+            Self::TlsFailed => "its certificate is not accepted, or only one side uses TLS",
         })
     }
 }

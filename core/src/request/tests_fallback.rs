@@ -168,8 +168,8 @@ fn if_all_requests_wait_at_the_next_model_the_first_to_arrive_makes_the_probe() 
 }
 
 #[test]
-fn a_refused_key_an_exhausted_quota_and_a_missing_model_move_all_requests_to_the_next() {
-    for outcome in [Outcome::KeyRejected, Outcome::QuotaExhausted, Outcome::ModelNotFound] {
+fn a_refused_key_an_exhausted_quota_a_missing_model_and_an_error_of_tls_move_all_requests_to_the_next() {
+    for outcome in [Outcome::KeyRejected, Outcome::QuotaExhausted, Outcome::ModelNotFound, Outcome::TlsFailed] {
         let mut setup = FallbackBench::with(HealthConfig { recheck: None, ..HealthConfig::default() });
         let mut leases = setup.fill(setup.bench.chat);
         let waiter = setup.wait();

@@ -207,6 +207,7 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
         CallError::ModelNotFound { .. } => remedy(UnavailableCause::ModelNotFound).to_string(),
         CallError::RateLimited { .. } => remedy(UnavailableCause::RateLimited).to_string(),
         CallError::Connection { .. } => "check the address, and that the server is running".to_string(),
+        CallError::Tls { .. } => remedy(UnavailableCause::TlsFailed).to_string(),
         CallError::Timeout => "check the address, or increase `timeout`".to_string(),
         CallError::Server { .. }
         | CallError::ServerTimeout { .. }

@@ -39,19 +39,21 @@ pub mod body;
 mod error_body;
 #[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
 pub(crate) mod peeked_body;
+#[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
+pub(crate) mod transport_error;
 
 use std::time::SystemTime;
 
 use http::{HeaderMap, StatusCode};
 use tidegate_core::request::Completion;
-#[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
-use tidegate_core::request::Outcome;
 use tidegate_core::request::response::{self, Headers};
 use tidegate_core::time::Duration;
 
 pub use body::{BodyObserver, InFlightCall, PermitBody};
 pub use error_body::{error_in_success, read_error_body};
 pub use tidegate_core::request::response::{ErrorBody, ResponseInfo};
+#[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
+pub(crate) use transport_error::transport_error_outcome;
 
 /// Interprets the status and headers of a response.
 ///
@@ -60,18 +62,6 @@ pub use tidegate_core::request::response::{ErrorBody, ResponseInfo};
 #[must_use]
 pub fn read_head(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> ResponseInfo {
     ResponseInfo::read(status.as_u16(), &HeaderLookup { headers, now })
-}
-
-/// Returns the outcome of a call that ended in a transport error, before or within its response.
-#[cfg(any(feature = "cli", feature = "reqwest-middleware"))]
-pub(crate) fn transport_error_outcome(error: &reqwest::Error) -> Outcome {
-    if error.is_connect() {
-        Outcome::ConnectionFailed
-    } else if error.is_timeout() {
-        Outcome::ProviderTimeout
-    } else {
-        Outcome::ProviderFailure
-    }
 }
 
 /// Returns how a gRPC call ended, from the headers of a response without a body or from its trailers. Returns

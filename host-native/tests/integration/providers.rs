@@ -210,8 +210,28 @@ async fn an_error_of_tls_says_what_to_do() {
         let is_secure = address.starts_with("https:");
         let ca_file = if is_secure { "ca_file = \"authority.pem\"" } else { "" };
         scratch.write("p.toml", &remote_pipeline(&format!("{address}/v1"), ca_file, ""));
-        tokio::task::block_in_place(|| scratch.run(&["check", "p.toml"])).assert(4, &["FAILED: no connection: ", part]);
+        let ended = |arguments: &[&str]| tokio::task::block_in_place(|| scratch.run(arguments));
+        ended(&["check", "p.toml"]).assert(4, &["FAILED: no connection: ", part]);
+        let run = ended(&["run", "p.toml", "--out", "out", "--overwrite", "--limit", "1"]);
+        run.assert(4, &["remote/m cannot be used: no connection: ", part, "1 failed", "--resume"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_whose_certificate_is_not_trusted_is_replaced_by_the_next() {
+    let port = Authority::new().serve("localhost", "{}").await;
+    let server = always(200, r#"{"choices":[{"message":{"content":"fine"}}]}"#);
+    let scratch = Scratch::new(4);
+    let pipeline = remote_pipeline(&format!("https://localhost:{port}/v1"), "", "");
+    let pipeline = pipeline.replace("model = \"m\"\nprompt", "models = [\"m\", \"other\"]\nprompt");
+    scratch.write(
+        "p.toml",
+        &format!(
+            "{pipeline}[[models]]\nname = \"other\"\nprovider = \"other\"\nbase_url = \"{server}\"\nmax_parallel = 4\n"
+        ),
+    );
+    let ended = tokio::task::block_in_place(|| scratch.run(&["p.toml", "--out", "out"]));
+    ended.assert(0, &["answers of title: 0 by remote/m, 4 by other/other"]);
 }
 
 #[test]

@@ -135,7 +135,14 @@ export type GateEventKind = keyof EventFacts;
 export type GateEvent = { [Kind in GateEventKind]: EventHead & { readonly kind: Kind } & Readonly<EventFacts[Kind]> }[GateEventKind];
 
 /** In the order of the core. */
-const UNAVAILABLE_CAUSES: readonly UnavailableCause[] = ["outage", "key_rejected", "quota_exhausted", "model_not_found", "rate_limited"];
+const UNAVAILABLE_CAUSES: readonly UnavailableCause[] = [
+  "outage",
+  "key_rejected",
+  "quota_exhausted",
+  "model_not_found",
+  "rate_limited",
+  "tls_failed",
+];
 
 /** Converts one number of an event to a field. */
 type Read = (value: number) => unknown;

@@ -20,6 +20,7 @@ import type { Outcome as CoreOutcome } from "./wasm/tidegate.js";
  * | `key_rejected` | the provider rejected the API key: 401 | as `request_rejected` |
  * | `quota_exhausted` | the account is out of funds or quota: 402 | as `request_rejected` |
  * | `model_not_found` | the provider has no such model | as `request_rejected` |
+ * | `tls_failed` | no response: the certificate is not accepted, or the server does not use TLS | as `connection_failed` |
  */
 export type Outcome = CoreOutcome;
 
@@ -37,6 +38,7 @@ export const OUTCOMES: readonly Outcome[] = [
   "key_rejected",
   "quota_exhausted",
   "model_not_found",
+  "tls_failed",
 ];
 
 /** What a call uses of the token budgets, besides being one request. */
@@ -116,6 +118,8 @@ export const LOCAL_TIMEOUT = 5;
 export const UNEXPECTED = 6;
 /** @internal */
 export const CONNECTION_FAILED = 7;
+/** @internal */
+export const TLS_FAILED = 12;
 
 /**
  * @internal Returns the outcome that the name of an error implies. `AbortError` and `TimeoutError` have the
@@ -139,6 +143,9 @@ const FAILED_CONNECTIONS = [
   "Unable to connect",
 ];
 const TIMEOUT_CODES = /^(UND_ERR_HEADERS_TIMEOUT|UND_ERR_BODY_TIMEOUT)$/;
+/** Codes of Node, for a certificate that is not accepted and for a server without TLS. */
+const TLS_CODES =
+  /^(CERT_\w+|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_GET_ISSUER_CERT(_LOCALLY)?|UNABLE_TO_VERIFY_LEAF_SIGNATURE|ERR_TLS_CERT_ALTNAME_INVALID|ERR_SSL_WRONG_VERSION_NUMBER)$/;
 const CONNECTION_CODES = /^(ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_\w+|EHOST\w+|ENET\w+|UND_ERR_CONNECT_TIMEOUT|UND_ERR_SOCKET|Connection\w+)$/;
 
 /**
@@ -172,6 +179,7 @@ export function outcomeOfConnection(thrown: unknown): number | undefined {
       if (typeof code === "string" && (TIMEOUT_CODES.test(code) || (/^ECONNABORTED$/.test(code) && TIMED_OUT.test(String(message))))) {
         return PROVIDER_TIMEOUT;
       }
+      if (typeof code === "string" && TLS_CODES.test(code)) return TLS_FAILED;
       if (typeof code === "string" && CONNECTION_CODES.test(code)) return CONNECTION_FAILED;
       if (FAILED_CONNECTIONS.some(startsWith)) return CONNECTION_FAILED;
       const kinds = [error.constructor?.name, code];

@@ -13,7 +13,7 @@ use tidegate_core::time::{Duration, Instant};
 const DIMENSIONS: [Dimension; 4] =
     [Dimension::Requests, Dimension::InputTokens, Dimension::OutputTokens, Dimension::TotalTokens];
 
-const OUTCOMES: [Outcome; 7] = [
+const OUTCOMES: [Outcome; 8] = [
     Outcome::Success,
     Outcome::RateLimited,
     Outcome::ProviderFailure,
@@ -21,6 +21,7 @@ const OUTCOMES: [Outcome; 7] = [
     Outcome::LocalTimeout,
     Outcome::ConnectionFailed,
     Outcome::RequestRejected,
+    Outcome::TlsFailed,
 ];
 
 #[derive(Clone, Debug)]
@@ -134,7 +135,9 @@ impl World {
                 let says = share % 2 == 0 && outcome == Outcome::Success;
                 let (input, output) = (call.estimate.input_tokens, call.estimate.output_tokens);
                 let (usage_back, requests) = match outcome {
-                    Outcome::RateLimited | Outcome::LocalCancelled | Outcome::ConnectionFailed => (call.estimate, 1),
+                    Outcome::RateLimited | Outcome::LocalCancelled | Outcome::ConnectionFailed | Outcome::TlsFailed => {
+                        (call.estimate, 1)
+                    }
                     Outcome::RequestRejected => (call.estimate, 0),
                     _ if says => (Usage::tokens(input - usage.input_tokens, output - usage.output_tokens), 0),
                     _ => (Usage::default(), 0),

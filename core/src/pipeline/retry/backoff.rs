@@ -76,7 +76,7 @@ impl RetryPolicy {
         hash.write_u64(self.run);
         hash.write_u64(task.to_bits());
         hash.write_u32(u32::from(retries));
-        backoff::before_retry(u32::from(retries), &hash)
+        backoff::before_retry(u32::from(retries), backoff::LONGEST_RETRY, &hash)
     }
 }
 

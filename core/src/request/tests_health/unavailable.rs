@@ -44,14 +44,18 @@ fn a_model_that_is_registered_while_its_account_is_closed_is_closed_until_the_sa
 }
 
 #[test]
-fn a_missing_model_makes_only_that_model_unavailable() {
-    let mut bench = Bench::new();
-    let lease = bench.try_one(bench.chat).expect("there is room");
-    assert_eq!(bench.finish(lease, Outcome::ModelNotFound), AfterCall::Unavailable);
-    assert_eq!(bench.try_one(bench.embedding).expect_err("no such model").reason, DenialReason::Unavailable);
-    assert!(bench.try_one(bench.other).is_ok());
-    let why = bench.machine.why_next(bench.now, bench.chat);
-    assert!(matches!(why, Some(CallWait::Unavailable { cause: UnavailableCause::ModelNotFound, .. })), "{why:?}");
+fn a_missing_model_or_an_error_of_tls_makes_only_that_model_unavailable() {
+    for (outcome, cause) in
+        [(Outcome::ModelNotFound, UnavailableCause::ModelNotFound), (Outcome::TlsFailed, UnavailableCause::TlsFailed)]
+    {
+        let mut bench = Bench::new();
+        let lease = bench.try_one(bench.chat).expect("there is room");
+        assert_eq!(bench.finish(lease, outcome), AfterCall::Unavailable);
+        assert_eq!(bench.try_one(bench.embedding).expect_err("it is closed").reason, DenialReason::Unavailable);
+        assert!(bench.try_one(bench.other).is_ok());
+        let why = bench.machine.why_next(bench.now, bench.chat);
+        assert!(matches!(why, Some(CallWait::Unavailable { cause: known, .. }) if known == cause), "{why:?}");
+    }
 }
 
 #[test]

@@ -288,7 +288,10 @@ impl Outages {
         let (Some(correlation), Some(model)) = (event.correlation, self.models.get(&id)) else { return };
         let ended = execution(&correlation);
         let Some(epoch) = model.in_flight.get(&lease.key).copied() else { return };
-        let is_fatal = matches!(outcome, Outcome::KeyRejected | Outcome::QuotaExhausted | Outcome::ModelNotFound);
+        let is_fatal = matches!(
+            outcome,
+            Outcome::KeyRejected | Outcome::QuotaExhausted | Outcome::ModelNotFound | Outcome::TlsFailed
+        );
         let is_refused = is_counted_failure(outcome) || outcome == Outcome::RateLimited;
         if is_fatal || is_refused && matches!(model.state, Availability::Unavailable { .. }) && epoch != model.epoch {
             // The call will be requested again as if it had not been made.

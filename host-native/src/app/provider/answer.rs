@@ -15,6 +15,7 @@
 //! | incomplete body | broken; costs the estimated usage | yes |
 //! | no response within the timeout | timeout; costs the estimated usage | yes |
 //! | connection refused or reset, or name not resolved | no connection | yes |
+//! | a certificate that is not accepted, or TLS on one side only | TLS failed | no |
 //! | none, because an image or a recording cannot be read | not sent; costs nothing | no |
 
 use std::fmt;
@@ -60,6 +61,11 @@ pub enum CallError {
     },
     /// No connection, or a connection that was closed before a response.
     Connection {
+        /// The reason, without the address.
+        detail: String,
+    },
+    /// No connection, because the certificate of the server is not accepted, or only one side uses TLS.
+    Tls {
         /// The reason, without the address.
         detail: String,
     },
@@ -184,7 +190,7 @@ impl fmt::Display for CallError {
             }
             Self::Timeout => f.write_str("no answer in time"),
             Self::ServerTimeout { status } => write!(f, "no answer in time (HTTP {status})"),
-            Self::Connection { detail } => {
+            Self::Connection { detail } | Self::Tls { detail } => {
                 f.write_str("no connection")?;
                 with(f, detail)
             }
@@ -251,6 +257,7 @@ impl CallError {
             | Self::Rejected { status, .. } => Some(*status),
             Self::Timeout
             | Self::Connection { .. }
+            | Self::Tls { .. }
             | Self::Broken { .. }
             | Self::Unreadable { .. }
             | Self::Malformed { .. }
@@ -286,6 +293,7 @@ impl CallError {
         match &mut self {
             Self::Server { detail, .. }
             | Self::Connection { detail }
+            | Self::Tls { detail }
             | Self::Broken { detail }
             | Self::QuotaExhausted { detail, .. }
             | Self::ModelNotFound { detail, .. }

@@ -2,14 +2,16 @@
 //! the body.
 
 use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
-use std::{fmt, io};
 
 use reqwest::dns::Resolve;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::multipart::Form;
 use reqwest::{Certificate, Url};
-use rustls::{CertificateError, InvalidMessage};
+use rustls::CertificateError;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate_core::request::response::RejectionReason;
@@ -21,6 +23,7 @@ use super::key::ApiKey;
 use super::rate_feedback;
 use super::redact::Redactor;
 use crate::http::read_head;
+use crate::http::transport_error::{cause_of, tls_error};
 
 /// The maximum size of a response body. A larger one is unreadable.
 pub(super) const MAX_BODY_BYTES: usize = 16 << 20;
@@ -71,6 +74,8 @@ pub struct HttpClient {
     redactor: Redactor,
     /// The maximum duration of one call, if it is not that of the endpoint.
     timeout: Option<Duration>,
+    /// Whether the server has ever responded.
+    has_responded: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for HttpClient {
@@ -119,7 +124,7 @@ impl HttpClient {
         let key = endpoint.api_key.as_ref();
         let headers = key.map(|key| (AUTHORIZATION, key.header())).into_iter().collect();
         let redactor = Redactor::new(key.map(|key| key.secret().as_bytes()).into_iter());
-        Ok(Self { http, url: endpoint.url, headers, redactor, timeout: None })
+        Ok(Self { http, url: endpoint.url, headers, redactor, timeout: None, has_responded: Arc::default() })
     }
 
     /// Adds headers and query parameters to all requests. The caller adds the keys of the body.
@@ -245,14 +250,31 @@ impl HttpClient {
             Some(timeout) => request.timeout(timeout.into()),
             None => request,
         };
-        let response = request.headers(self.headers.clone()).send().await.map_err(transport_error)?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        rate_feedback::record(read_head(status, &headers, SystemTime::now()).corrections);
+        let response = request.headers(self.headers.clone()).send().await.map_err(|error| self.send_error(error))?;
+        self.has_responded.store(true, Ordering::Relaxed);
+        let status = response.status();
+        rate_feedback::record(read_head(status, response.headers(), SystemTime::now()).corrections);
         if status.is_success() {
             return read_body(response, max_bytes, read).await;
         }
+        let headers = response.headers().clone();
         let body = read_error_body(response).await;
         answer::error_for(status, &headers, &body, SystemTime::now()).map_or(Ok(()), Err)
+    }
+
+    /// Returns the error of a request that has no response.
+    fn send_error(&self, error: reqwest::Error) -> CallError {
+        let error = error.without_url();
+        let detail = || root_cause(&error);
+        // A server that responds in HTTP does not use TLS: what it sent now is wrong for another reason.
+        let is_wrong_protocol = || is_not_http(&error) && !self.has_responded.load(Ordering::Relaxed);
+        if error.is_timeout() {
+            CallError::Timeout
+        } else if tls_error(&error).is_some() || is_wrong_protocol() {
+            CallError::Tls { detail: detail() }
+        } else {
+            CallError::Connection { detail: detail() }
+        }
     }
 }
 
@@ -286,18 +308,11 @@ async fn read_error_body(mut response: reqwest::Response) -> Vec<u8> {
     body
 }
 
-fn transport_error(error: reqwest::Error) -> CallError {
-    let error = error.without_url();
-    if error.is_timeout() { CallError::Timeout } else { CallError::Connection { detail: root_cause(&error) } }
-}
-
 /// Converts an error while the body is read. The provider has processed the request, unlike for a connection
 /// error.
 fn body_error(error: reqwest::Error) -> CallError {
-    match transport_error(error) {
-        CallError::Connection { detail } => CallError::Broken { detail },
-        timeout => timeout,
-    }
+    let error = error.without_url();
+    if error.is_timeout() { CallError::Timeout } else { CallError::Broken { detail: root_cause(&error) } }
 }
 
 /// Returns the message of the innermost cause. The outer errors only say that a request failed, and may
@@ -312,16 +327,17 @@ pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
 
 /// Returns what to do about an error of TLS, or of a connection with TLS on one side only.
 fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
-    if cause_of::<hyper::Error>(error).is_some_and(|error| error.is_parse() && !error.is_parse_too_large()) {
+    if is_not_http(error) {
         return Some("the answer is not HTTP; a server with TLS needs an address with https");
     }
-    match cause_of(error)? {
+    match tls_error(error)? {
         rustls::Error::InvalidCertificate(wrong) => certificate_remedy(wrong),
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            Some("the server does not use TLS on this port; a server without TLS needs an address with http")
-        }
-        _ => None,
+        _ => Some("the server does not use TLS on this port; a server without TLS needs an address with http"),
     }
+}
+
+fn is_not_http(error: &(dyn Error + 'static)) -> bool {
+    cause_of::<hyper::Error>(error).is_some_and(|error| error.is_parse() && !error.is_parse_too_large())
 }
 
 fn certificate_remedy(error: &CertificateError) -> Option<&'static str> {
@@ -346,20 +362,6 @@ fn certificate_remedy(error: &CertificateError) -> Option<&'static str> {
         ),
         _ => None,
     }
-}
-
-/// Returns the error of type `T` among the causes of an error.
-fn cause_of<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        // The source of an I/O error is not the error that it holds, but the source of that.
-        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = held.map(|held| held as &(dyn Error + 'static)).or_else(|| error.source());
-    }
-    None
 }
 
 #[cfg(test)]
@@ -414,5 +416,25 @@ mod tests {
         let head = format!("HTTP/1.1 200 OK\r\nx-large: {}", "x".repeat(1 << 20));
         let large = error_for_response(head, false).await.to_string();
         assert!(large.contains("too large") && !large.contains("is not HTTP"), "{large}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_http_is_an_error_of_tls_only_before_the_first_response() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move {
+            for answer in ["no HTTP\n", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "no HTTP\n"] {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let _ = socket.read(&mut [0; 4096]).await;
+                let _ = socket.write_all(answer.as_bytes()).await;
+            }
+        });
+        let timeout = Duration::from_secs(20);
+        let client = HttpClient::new(HttpEndpoint { url, api_key: None, authorities: None, timeout }).unwrap();
+        let before = client.post(&"x", |_| Ok(())).await;
+        assert!(matches!(before, Err(CallError::Tls { .. })), "{before:?}");
+        client.post(&"x", |_| Ok(())).await.unwrap();
+        let after = client.post(&"x", |_| Ok(())).await;
+        assert!(matches!(after, Err(CallError::Connection { .. })), "{after:?}");
     }
 }

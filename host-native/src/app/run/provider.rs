@@ -143,7 +143,8 @@ impl Provider {
                 return Err((at, CallFailure::Unavailable(failed)));
             }
             let call = OutstandingCall::new(provider, permit, estimate);
-            let (answer, feedback) = with_rate_feedback(attempt(at)).await;
+            // On the heap: every task would otherwise be as large as all of its call, and be moved with it.
+            let (answer, feedback) = with_rate_feedback(Box::pin(attempt(at))).await;
             call.record_feedback(&feedback);
             let after = call.finish(&answer);
             let error = match answer {
@@ -273,6 +274,7 @@ pub fn remedy(cause: UnavailableCause) -> &'static str {
         UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
         UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
         UnavailableCause::RateLimited => "wait until it takes calls again, or see `rate_limit_patience`",
+        UnavailableCause::TlsFailed => "check its address and its certificate",
         _ => "see what the provider said",
     }
 }
@@ -288,6 +290,7 @@ impl LastErrors {
             CallError::RateLimited { .. } => UnavailableCause::RateLimited,
             CallError::KeyRejected { .. } => UnavailableCause::KeyRejected,
             CallError::QuotaExhausted { .. } => UnavailableCause::QuotaExhausted,
+            CallError::Tls { .. } => UnavailableCause::TlsFailed,
             CallError::ModelNotFound { .. } | CallError::BatchBlocked { .. } => UnavailableCause::ModelNotFound,
             _ => UnavailableCause::Outage,
         };
@@ -396,6 +399,7 @@ impl Classify for CallError {
             | Self::Refused { usage, .. } => Completion { usage: *usage, ..Outcome::Success.into() },
             Self::NotSent { .. } => Outcome::LocalCancelled.into(),
             Self::Connection { .. } => Outcome::ConnectionFailed.into(),
+            Self::Tls { .. } => Outcome::TlsFailed.into(),
             Self::KeyRejected { .. } => Outcome::KeyRejected.into(),
             // As for a missing model, calls wait for a person, and no row is dropped.
             Self::ModelNotFound { .. } | Self::BatchBlocked { .. } => Outcome::ModelNotFound.into(),

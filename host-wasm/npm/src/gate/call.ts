@@ -32,7 +32,8 @@ export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
  * The gate reads the head of a fetch `Response`, and of an error with `status` and `headers` or with a
  * `response` that has them, as API clients throw. Other errors: one named `AbortError` is `local_cancelled`,
  * one named `TimeoutError` is `local_timeout`, a client's own timeout is `provider_timeout`, a failed or
- * broken connection is `connection_failed` or `provider_failure`, and any other is `unexpected`. Any other
+ * broken connection is `connection_failed` or `provider_failure`, a certificate that Node does not accept is
+ * `tls_failed`, and any other is `unexpected`. Any other
  * value is a `success`. Once the call's signal is aborted, every error is `provider_timeout` if
  * `callTimeoutMs` has passed, `local_timeout` if the signal's reason is a `TimeoutError`, and
  * `local_cancelled` otherwise.

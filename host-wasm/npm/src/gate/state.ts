@@ -12,6 +12,7 @@ const CAUSE_TEXTS: Readonly<Record<UnavailableCause, string>> = {
   quota_exhausted: "the account is out of funds or quota",
   model_not_found: "there is no such model",
   rate_limited: "every call was rate limited",
+  tls_failed: "its certificate is not accepted, or it does not use TLS",
 };
 
 /**

@@ -11,7 +11,7 @@
 //!    |   +------- any answer ----------+                             v | counted failure
 //!    +-------------------- any answer ---------------------------- probing (one call is in flight)
 //!
-//!   any state --- key rejected, quota exhausted, model not found, patience ended ---> unavailable
+//!   any state --- key rejected, quota exhausted, no such model, TLS failed, patience ended ---> unavailable
 //! ```
 //!
 //! A healthy provider goes down directly, without a suspicion, if no call has succeeded for `quiet` when the
@@ -50,10 +50,11 @@
 //!
 //! A failure of a shorter streak is *undecided* until the streak ends. If an answer ends the streak, the
 //! failure *stands*: the call itself caused it. Undecided calls wait for this decision. If no other call is
-//! in flight that could decide it, one undecided call is retried 1, 2, 4, ... s after the latest failure. A
-//! minute after the latest failure, undecided calls are retried in any case, because a response may take
-//! arbitrarily long. If an answer ends the streak while an undecided call is in flight again, a second
-//! failure of that call is final.
+//! in flight that could decide it, one undecided call is retried 1, 2, 4, ... s after the latest failure.
+//! These pauses are at most `patience / failures`, so that the failures which show an outage fit into a short
+//! patience. A minute after the latest failure, undecided calls are retried in any case, because a response
+//! may take arbitrarily long. If an answer ends the streak while an undecided call is in flight again, a
+//! second failure of that call is final.
 //!
 //! A *poison request* fails whenever it is made. As a probe it keeps a provider down that is in fact up, and
 //! several poison requests cause short outages again and again. Once a request has failed in three probes or
@@ -371,7 +372,10 @@ impl Health {
     }
 
     fn retry_at(&self) -> Instant {
-        self.last_failure + backoff::before_retry(self.streak.saturating_sub(1), &self.jitter())
+        // Otherwise a short patience would not end before the failures that show an outage.
+        let share = |patience: Duration| Duration::from_nanos(patience.as_nanos() / u64::from(self.config.failures));
+        let longest = self.config.patience.map_or(backoff::LONGEST_RETRY, |all| share(all).min(backoff::LONGEST_RETRY));
+        self.last_failure + backoff::before_retry(self.streak.saturating_sub(1), longest, &self.jitter())
     }
 }
 

@@ -354,8 +354,25 @@ fn undecided_calls_are_retried_after_a_doubling_backoff_if_no_other_call_is_in_f
 }
 
 #[test]
+fn a_short_patience_with_an_outage_ends_although_only_one_undecided_call_is_made_again() {
+    let patience = Duration::from_millis(600);
+    let mut health = Health::new(HealthConfig { patience: Some(patience), ..CONFIG }, MODEL, ["p", "m"]);
+    let mut now = at(0);
+    for _ in 1..CONFIG.failures {
+        assert_eq!(call(&mut health, now, Outcome::ConnectionFailed), HealthChange::None);
+        let next = health.undecided_open_at(0).expect("its failure is undecided");
+        assert!(is_about(next - now, 200), "a third of the patience: {}", next - now);
+        now = next;
+    }
+    assert!(matches!(call(&mut health, now, Outcome::ConnectionFailed), HealthChange::Down { .. }));
+    assert_eq!(health.patience_ends(0), Some(at(0) + patience), "it counts from the first failure");
+    let ended = health.end_patience(at(600), 0);
+    assert_eq!(ended, closed_until_reopened(UnavailableCause::Outage));
+}
+
+#[test]
 fn a_fatal_outcome_of_a_call_from_before_the_outage_is_preserved_and_closes_nothing() {
-    let fatal = [Outcome::KeyRejected, Outcome::QuotaExhausted, Outcome::ModelNotFound];
+    let fatal = [Outcome::KeyRejected, Outcome::QuotaExhausted, Outcome::ModelNotFound, Outcome::TlsFailed];
     for outcome in fatal {
         let mut health = health();
         let early = health.grant(at(0), Attempt::default());
@@ -430,11 +447,12 @@ fn a_failure_of_a_call_that_was_three_probes_stands_once_another_call_succeeds()
 }
 
 #[test]
-fn a_refused_key_an_exhausted_quota_and_a_missing_model_close_a_provider() {
+fn a_refused_key_an_exhausted_quota_a_missing_model_and_an_error_of_tls_close_a_provider() {
     for (outcome, cause) in [
         (Outcome::KeyRejected, UnavailableCause::KeyRejected),
         (Outcome::QuotaExhausted, UnavailableCause::QuotaExhausted),
         (Outcome::ModelNotFound, UnavailableCause::ModelNotFound),
+        (Outcome::TlsFailed, UnavailableCause::TlsFailed),
     ] {
         let mut health = health();
         let (early, health_at_grant) =

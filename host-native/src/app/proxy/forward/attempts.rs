@@ -10,7 +10,7 @@ use reqwest::Url;
 use tidegate_core::backoff::Backoff;
 use tidegate_core::budget::Usage;
 use tidegate_core::gate::OwnedPermit;
-use tidegate_core::request::{AfterCall, Denial, DenialReason, HealthState, Retry};
+use tidegate_core::request::{AfterCall, Denial, DenialReason, HealthState, Outcome, Retry, UnavailableCause};
 use tidegate_core::time::Clock as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -226,6 +226,9 @@ impl RoutedRequest<'_> {
                 let provider = self.upstream.config.name.clone();
                 let reply = Err(if error.is_timeout() {
                     ProxyError::ProviderTimeout { provider }
+                } else if outcome == Outcome::TlsFailed {
+                    let cause = UnavailableCause::TlsFailed;
+                    ProxyError::Unavailable { provider, cause, retry_after: None }
                 } else {
                     ProxyError::Unreachable { provider }
                 });

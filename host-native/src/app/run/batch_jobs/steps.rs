@@ -359,6 +359,7 @@ fn is_rejection(error: &CallError) -> bool {
         error,
         CallError::RateLimited { status: 429, .. }
             | CallError::KeyRejected { .. }
+            | CallError::Tls { .. }
             | CallError::QuotaExhausted { .. }
             | CallError::ModelNotFound { .. }
             | CallError::Rejected { .. }

@@ -510,8 +510,8 @@ fn fill_error(failure: CallFailure) -> FillError {
                 CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Refused),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
                 CallError::NotSent { .. } => TaskOutcome::Failed(FailureKind::Template),
-                // The answer may be in the batch.
-                CallError::BatchBlocked { .. } => TaskOutcome::Unavailable,
+                // The answer may be in the batch. A server without its certificate is no fault of the row.
+                CallError::BatchBlocked { .. } | CallError::Tls { .. } => TaskOutcome::Unavailable,
                 CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
             };
             FillError::Outcome(outcome, error.to_string())
