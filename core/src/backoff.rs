@@ -13,9 +13,8 @@ use crate::time::{Duration, Instant};
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest retry delay before jitter is applied.
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// The shortest pause before a rate-limited call is made again, so that a provider that states no pause is
-/// not called in a loop.
-const RATE_LIMIT_FLOOR: Duration = Duration::from_millis(50);
+/// The shortest pause before a call is made again, so that a provider is not called in a loop.
+pub(crate) const SHORTEST_RETRY: Duration = Duration::from_millis(50);
 /// The longest pause that a provider can request for one call.
 const LONGEST_REQUESTED: Duration = Duration::from_secs(600);
 
@@ -89,7 +88,7 @@ impl Backoff {
         }
         let requested = done.retry_after.unwrap_or(Duration::ZERO).min(LONGEST_REQUESTED);
         match done.outcome {
-            Outcome::RateLimited => Some(now + requested.max(RATE_LIMIT_FLOOR)),
+            Outcome::RateLimited => Some(now + requested.max(SHORTEST_RETRY)),
             Outcome::ProviderFailure | Outcome::ProviderTimeout | Outcome::ConnectionFailed => {
                 Some(self.after_failure(now)?.max(now + requested))
             }
@@ -144,7 +143,7 @@ mod tests {
         let mut backoff = Backoff::new(1, 3);
         let after = |backoff: &mut Backoff, pause| backoff.after_call(Instant::ZERO, &Completion::rate_limited(pause));
         for _ in 0..3 {
-            assert_eq!(after(&mut backoff, None), Some(Instant::ZERO + RATE_LIMIT_FLOOR));
+            assert_eq!(after(&mut backoff, None), Some(Instant::ZERO + SHORTEST_RETRY));
         }
         assert_eq!(after(&mut backoff, Some(Duration::MAX)), Some(Instant::ZERO + LONGEST_REQUESTED));
         assert!(backoff.after_call(Instant::ZERO, &Outcome::ProviderTimeout.into()).is_some());

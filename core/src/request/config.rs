@@ -71,7 +71,8 @@ pub struct HealthConfig {
     /// failure. At least 1; the default is 20.
     pub calm: u32,
     /// How long an outage may last, from its first failure, before the provider becomes unavailable and all
-    /// its waiters are denied. `None` means without limit. The default is 10 min.
+    /// its waiters are denied. `None` means without limit. The default is 10 min. Retries before an outage is
+    /// shown are at most `patience / failures` apart.
     #[cfg_attr(feature = "serde", serde(rename = "patience_ms", with = "crate::millis::OptionalMillis"))]
     pub patience: Option<Duration>,
     /// How long a provider may respond only with rate limits before it becomes unavailable. It becomes

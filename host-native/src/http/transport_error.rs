@@ -11,7 +11,8 @@ use tidegate_core::request::Outcome;
 
 /// Returns the outcome of a call that ended in a transport error, before or within its response.
 pub(crate) fn transport_error_outcome(error: &reqwest::Error) -> Outcome {
-    if tls_error(error).is_some() {
+    // On a connection that is set up, such an error comes after the provider may have processed the call.
+    if error.is_connect() && tls_error(error).is_some() {
         Outcome::TlsFailed
     } else if error.is_connect() {
         Outcome::ConnectionFailed

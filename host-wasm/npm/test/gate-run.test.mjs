@@ -60,7 +60,7 @@ test("a connection error is recognized by message or code, also as the cause of 
     assert.equal(await outcomeOf(fail(new TypeError(words))), "connection_failed", words);
     assert.equal(await outcomeOf(fail(new Error(words))), "unexpected", "a program says that, and no platform");
   }
-  for (const code of ["CERT_HAS_EXPIRED", "DEPTH_ZERO_SELF_SIGNED_CERT", "ERR_TLS_CERT_ALTNAME_INVALID", "ERR_SSL_WRONG_VERSION_NUMBER"]) {
+  for (const code of ["CERT_HAS_EXPIRED", "DEPTH_ZERO_SELF_SIGNED_CERT", "ERR_TLS_CERT_ALTNAME_INVALID", "ERR_SSL_WRONG_VERSION_NUMBER", "ERR_SSL_PACKET_LENGTH_TOO_LONG"]) {
     assert.equal(await outcomeOf(fail(new TypeError("fetch failed", { cause: withCode(code) }))), "tls_failed", code);
   }
   assert.equal(await outcomeOf(fail(withCode("UND_ERR_HEADERS_TIMEOUT"))), "provider_timeout");

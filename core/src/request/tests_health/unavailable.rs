@@ -55,6 +55,11 @@ fn a_missing_model_or_an_error_of_tls_makes_only_that_model_unavailable() {
         assert!(bench.try_one(bench.other).is_ok());
         let why = bench.machine.why_next(bench.now, bench.chat);
         assert!(matches!(why, Some(CallWait::Unavailable { cause: known, .. }) if known == cause), "{why:?}");
+        bench.advance_to(bench.now + secs(60));
+        let probe = bench.try_one(bench.chat).expect("one call tests it");
+        assert!(bench.try_one(bench.chat).is_err());
+        bench.end(probe, Outcome::Success);
+        assert_eq!(bench.health(), HealthState::Healthy);
     }
 }
 

@@ -266,11 +266,13 @@ impl HttpClient {
     fn send_error(&self, error: reqwest::Error) -> CallError {
         let error = error.without_url();
         let detail = || root_cause(&error);
-        // A server that responds in HTTP does not use TLS: what it sent now is wrong for another reason.
-        let is_wrong_protocol = || is_not_http(&error) && !self.has_responded.load(Ordering::Relaxed);
+        // A server that has responded in HTTP does not use TLS: what it sent now is wrong for another reason.
+        let is_wrong_protocol =
+            || self.url.scheme() == "http" && is_not_http(&error) && !self.has_responded.load(Ordering::Relaxed);
+        let is_tls_error = error.is_connect() && tls_error(&error).is_some();
         if error.is_timeout() {
             CallError::Timeout
-        } else if tls_error(&error).is_some() || is_wrong_protocol() {
+        } else if is_tls_error || is_wrong_protocol() {
             CallError::Tls { detail: detail() }
         } else {
             CallError::Connection { detail: detail() }

@@ -372,9 +372,10 @@ impl Health {
     }
 
     fn retry_at(&self) -> Instant {
+        let (shortest, longest) = (backoff::SHORTEST_RETRY, backoff::LONGEST_RETRY);
         // Otherwise a short patience would not end before the failures that show an outage.
         let share = |patience: Duration| Duration::from_nanos(patience.as_nanos() / u64::from(self.config.failures));
-        let longest = self.config.patience.map_or(backoff::LONGEST_RETRY, |all| share(all).min(backoff::LONGEST_RETRY));
+        let longest = self.config.patience.map_or(longest, |all| share(all).clamp(shortest, longest));
         self.last_failure + backoff::before_retry(self.streak.saturating_sub(1), longest, &self.jitter())
     }
 }

@@ -209,6 +209,15 @@ impl RoutedRequest<'_> {
         }
     }
 
+    /// Returns the time until one call tests the model that is unavailable.
+    fn time_to_probe(&self) -> Option<Duration> {
+        let gate = self.shared.gate.core();
+        match gate.snapshot(self.resource.id)?.health {
+            HealthState::Unavailable { probe_at, .. } => Some((probe_at? - gate.host().now()).into()),
+            _ => None,
+        }
+    }
+
     /// Sends the request and classifies the result.
     async fn attempt(&self, request: reqwest::Request, slot: CallPermit, context: &RequestContext) -> AttemptResult {
         let (tenant, level) = (&self.tenant, context.level);
@@ -224,11 +233,14 @@ impl RoutedRequest<'_> {
                 let outcome = transport_error_outcome(&error);
                 attempt.recorder.record_end(outcome);
                 let provider = self.upstream.config.name.clone();
+                if outcome == Outcome::TlsFailed {
+                    attempt.in_flight.finish_with(outcome);
+                    let retry_after = self.time_to_probe();
+                    let cause = UnavailableCause::TlsFailed;
+                    return AttemptResult::Done(Err(ProxyError::Unavailable { provider, cause, retry_after }));
+                }
                 let reply = Err(if error.is_timeout() {
                     ProxyError::ProviderTimeout { provider }
-                } else if outcome == Outcome::TlsFailed {
-                    let cause = UnavailableCause::TlsFailed;
-                    ProxyError::Unavailable { provider, cause, retry_after: None }
                 } else {
                     ProxyError::Unreachable { provider }
                 });
