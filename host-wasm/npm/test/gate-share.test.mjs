@@ -156,20 +156,24 @@ test("a process that leaves gives its share away at once, and denies its calls",
   const why = second.gate.why(key);
   assert.equal(why.kind, "share");
   assert.match(why.text, /^acme\/m\d+: its share of the limit is reached: 3 of 6 slots, 2 processes, leader [0-9a-f]{8}$/);
+  const queued = second.gate.run(key, () => "an answer");
   const leaves = second.shared.leave();
   const isLeft = (error) => error instanceof DeniedError && error.reason === "shutdown" && error.message.endsWith("this process has left the shared limit");
   await assert.rejects(waits, isLeft);
+  await assert.rejects(queued, isLeft);
   await assert.rejects(second.gate.run(key, () => "an answer"), isLeft);
   await assert.rejects(second.gate.fetch(key, "data:,x"), isLeft);
   assert.throws(() => second.gate.tryAcquire(key), isLeft);
   assert.equal(second.gate.why(key).kind, "shutdown");
   assert.ok(second.shared.hasLeft);
+  const redis = await connect(t, "redis");
+  await assert.rejects(second.gate.share(key, { redis, name: "test" }), /calls are in flight since before it was left/);
   for (const permit of held) permit.finish("success");
   await leaves;
   for (const permit of used) permit.finish("success");
   await hasShare(first, LIMIT);
   assert.equal(second.shared.leave(), leaves, "a second call has no effect");
-  const again = await second.gate.share(key, { redis: await connect(t, "redis"), name: "test" });
+  const again = await second.gate.share(key, { redis, name: "test" });
   assert.equal(await second.gate.run(key, () => again.state().members), 2);
 });
 
@@ -261,6 +265,8 @@ test("options that are not valid are errors", async (t) => {
   await assert.rejects(gate.share(KEY, { redis }), /name must be a string, not undefined/);
   await assert.rejects(gate.share(KEY, { redis, name: "test", onLoss: "wait" }), /expected "share", "stop" or "alone"/);
   await assert.rejects(gate.share(KEY, { redis, name: "test", url: "redis://a" }), /a share has no setting `url`/);
+  const prefixed = { call: redis, status: "ready", options: { keyPrefix: "app:" } };
+  await assert.rejects(gate.share(KEY, { redis: prefixed, name: "test" }), /has a `keyPrefix`.*expected one without/);
   for (const client of [undefined, "redis://a", {}, 7]) await assert.rejects(gate.share(KEY, { redis: client, name: "test" }), TypeError);
 });
 

@@ -104,7 +104,7 @@ impl RequestGate {
         let limits = Limits::read(limits, &self.defaults)?;
         let name = share::limit_name(provider, model, domain);
         let mut registered = self.registered.borrow_mut();
-        let shared = registered.get(&name).and_then(|known| known.shared.clone());
+        let shared = registered.get(&name).and_then(|known| known.shared.clone()).filter(|shared| !shared.has_ended());
         if shared.as_ref().is_some_and(|shared| !shared.is_shared_with(limits.algorithm, &limits.aimd)) {
             let message = "the limit is shared; expected the algorithm and the settings that it is shared with";
             return Err(RangeError::new(message).into());

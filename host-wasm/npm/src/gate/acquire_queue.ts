@@ -79,9 +79,10 @@ export class AcquireQueue {
   }
 
   #ask(waiter: Waiter): void {
-    const { outer } = waiter;
+    const { outer, resource } = waiter;
     try {
       if (outer?.aborted) waiter.rejected(outer.reason);
+      else if (resource.shared?.hasLeft) waiter.rejected(resource.shared.denial());
       else this.acquire(waiter, false);
     } catch (error) {
       waiter.rejected(error);

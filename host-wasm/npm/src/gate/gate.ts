@@ -468,7 +468,11 @@ export class RequestGate {
     const resource = this.#registry.find(key);
     const { name, onLoss = "share" } = options;
     const store = await storeFor(resource, options);
-    if (resource.shared?.hasLeft === false) throw new ShareError(resource.name, "it is shared already");
+    const { shared: before } = resource;
+    if (before !== undefined && !before.hasEnded) {
+      const state = before.hasLeft ? "calls are in flight since before it was left; share it when they have ended" : "it is shared already";
+      throw new ShareError(resource.name, state);
+    }
     const { provider, model, domain } = resource;
     const core = this.#live().shareLimit(provider, model, domain, name, onLoss);
     resource.shared = new SharedLimit(resource, name, core, store, (waiter) => this.#acquireAgain(waiter, false));

@@ -37,6 +37,9 @@ const ON_LOSS: readonly string[] = ["share", "stop", "alone"];
 /** How long {@link SharedLimit.leave} waits for calls in flight and for the server. */
 const LEAVE_TIMEOUT_MS = 2_000;
 
+/** How long a process that has left tries to report that its calls have ended. */
+const GIVE_UP_MS = 10_000;
+
 /** The two roles of a process: member and leader. Each has one command under way at most. */
 const ROLES = [0, 1] as const;
 
@@ -58,6 +61,7 @@ export class SharedLimit {
   readonly #acquireAgain: (waiter: Waiter) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #hasLeft = false;
+  #leftAtMs = 0;
   #left: Promise<void> | undefined;
   #hasEnded = false;
   #onEnd: () => void = () => {};
@@ -76,6 +80,11 @@ export class SharedLimit {
   /** Returns the state now. */
   state(): ShareState {
     return this.#core.state();
+  }
+
+  /** @internal Whether this process has left the limit, and no command follows. */
+  get hasEnded(): boolean {
+    return this.#hasEnded;
   }
 
   /** Whether this process has left the limit, or is about to: no call of the resource starts. */
@@ -106,6 +115,7 @@ export class SharedLimit {
     if (this.#hasEnded) this.#onEnd();
     if (this.#hasLeft) return;
     this.#hasLeft = true;
+    this.#leftAtMs = performance.now();
     const { resource } = this;
     resource.registry.pauses.deny("shutdown", resource);
     resource.tickets.clear((each) => each === resource, () => this.denial());
@@ -151,11 +161,7 @@ export class SharedLimit {
       const command = this.#core.pollCommand(role);
       if (command !== undefined) void this.#carryOut(role, command);
     }
-    if (this.#core.hasEnded()) {
-      this.#hasEnded = true;
-      ended(this);
-      return this.#onEnd();
-    }
+    if (this.#core.hasEnded()) return this.#end();
     const dueInMs = this.#core.dueInMs();
     if (Number.isNaN(dueInMs)) return;
     this.#timer = setTimeout(this.#drive, Math.ceil(dueInMs));
@@ -163,11 +169,19 @@ export class SharedLimit {
     unref(this.#timer);
   };
 
+  #end(): void {
+    this.#hasEnded = true;
+    ended(this);
+    this.#onEnd();
+  }
+
   async #carryOut(role: number, command: string[]): Promise<void> {
     try {
       this.#core.onReply(role, await this.#store.run(command));
     } catch (error) {
       this.#core.onFailure(role, messageOf(error));
+      // The others have reclaimed the share by now. A client that was closed would never send the last report.
+      if (this.#hasLeft && performance.now() - this.#leftAtMs > GIVE_UP_MS) return this.#end();
     }
     this.#drive();
   }

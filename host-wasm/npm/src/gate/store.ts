@@ -2,13 +2,13 @@
 
 import { inWords, shown } from "../errors.js";
 
-/** A client of the package `redis` (node-redis), version 4 or later. */
+/** A client of the package `redis` (node-redis). */
 export interface NodeRedisClient {
   sendCommand(args: string[]): Promise<unknown>;
   readonly isReady: boolean;
 }
 
-/** A client of the package `ioredis`, version 5 or later. */
+/** A client of the package `ioredis`, without a `keyPrefix`. */
 export interface IoRedisClient {
   call(command: string, args: string[]): Promise<unknown>;
   readonly status: string;
@@ -44,6 +44,10 @@ export class Store {
       this.#send = client;
       this.#isReady = () => true;
     } else if (isObject(client) && "call" in client && typeof client.call === "function") {
+      const { keyPrefix } = (client as { readonly options?: { readonly keyPrefix?: unknown } }).options ?? {};
+      if (keyPrefix) {
+        throw new TypeError("the client has a `keyPrefix`, so it would share with no other process; expected one without");
+      }
       this.#send = ([command = "", ...args]) => client.call(command, args);
       this.#isReady = () => client.status === "ready";
     } else if (isObject(client) && "sendCommand" in client && typeof client.sendCommand === "function") {
