@@ -55,8 +55,8 @@ fn main() -> Result<(), BoxError> {
         let out = directory.path().join(format!("out-{turn}"));
         let (run_time, memory) = run_tidegate(&pipeline, &out, settings.rows)?;
         // The mock is another child, but has not ended.
-        let of_run = CpuTime::read()?.of_children - between.of_children;
-        let of_loop = between.of_process - before.of_process;
+        let of_run = CpuTime::read()?.of_children.saturating_sub(between.of_children);
+        let of_loop = between.of_process.saturating_sub(before.of_process);
         fs::remove_dir_all(&out)?;
         let rate = |time: Duration| settings.rows as f64 / time.as_secs_f64();
         let ratio = rate(run_time) / rate(loop_time);
