@@ -46,7 +46,7 @@ pub use timer::GateTimer;
 use crate::observe::Sinks;
 use crate::replay::Recorded;
 use crate::request::{
-    AfterCall, Completion, Denial, DenialReason, Request, RequestAdmission, ResourceId, ResourceSnapshot,
+    AfterCall, Completion, Denial, DenialReason, Request, RequestAdmission, ResourceId, ResourceSnapshot, ResourceStats,
 };
 use crate::runtime::{Host, Spawn};
 use crate::time::Instant;
@@ -264,6 +264,14 @@ impl<H: Host> Gate<H> {
     pub fn snapshot(&self, resource: ResourceId) -> Option<ResourceSnapshot> {
         let now = self.shared.host.now();
         self.shared.read(|state| state.machine.snapshot(now, resource))
+    }
+
+    /// Returns the figures of one resource that change with each call, or `None` if it is not registered.
+    /// Changes nothing. Cheaper than [`Gate::snapshot`].
+    #[must_use]
+    pub fn stats(&self, resource: ResourceId) -> Option<ResourceStats> {
+        let now = self.shared.host.now();
+        self.shared.read(|state| state.machine.stats(now, resource))
     }
 
     /// Returns the host that the gate runs on. A run that calls through the gate uses the same host.

@@ -36,6 +36,7 @@ pub enum TaskWait {
         row: Option<u32>,
     },
     /// The column is ordered, and another task of it comes first.
+    #[cfg_attr(feature = "serde", serde(rename = "turn"))]
     ColumnOrder {
         /// The row group of that task.
         row_group: u32,
@@ -47,6 +48,7 @@ pub enum TaskWait {
     /// The task failed and waits for the next salvage round of its row group.
     Round,
     /// The task failed and waits for an instant before it is retried.
+    #[cfg_attr(feature = "serde", serde(rename = "pause"))]
     Delayed {
         /// The earliest instant of the retry.
         until: Instant,
@@ -116,11 +118,13 @@ pub enum SlotWait {
     /// A queued task needs the resource and could start, but other tasks are dispatched first.
     Queue,
     /// No worker runs, and the hook or checkpoint of a row group has not ended.
+    #[cfg_attr(feature = "serde", serde(rename = "handed_out"))]
     HookOrCheckpoint {
         /// The first such row group.
         row_group: u32,
     },
     /// No worker runs, and failed tasks wait for an instant before they are retried.
+    #[cfg_attr(feature = "serde", serde(rename = "pause"))]
     Delayed {
         /// The earliest instant of a retry.
         until: Instant,

@@ -132,6 +132,7 @@ pub(super) struct ResourceSnapshot {
 /// | `outage` | The provider is down. The next probe is in `probeInMs`; left out while a probe is in flight. |
 /// | `unavailable` | The provider or model cannot be used. One call tests in `probeInMs` whether it can again, if a test is planned. |
 /// | `task_slots` | Its pipeline worker has yielded its task resources and waits to get them back. |
+/// | `undecided` | It failed, and other calls will show whether the provider is down. |
 /// | `turn` | Another call goes first. |
 /// | `paused` | `RequestGate.pause` is in force. |
 #[derive(Serialize, Tsify)]
@@ -171,6 +172,7 @@ pub(super) enum CallWait {
         probe_in_ms: Option<f64>,
     },
     TaskSlots,
+    Undecided,
     Turn,
     Paused,
 }
@@ -257,6 +259,7 @@ impl CallWait {
                 Self::Unavailable { cause, probe_in_ms: probe_at.map(until) }
             }
             core::CallWait::TaskSlots => Self::TaskSlots,
+            core::CallWait::Undecided => Self::Undecided,
             core::CallWait::Paused => Self::Paused,
             _ => Self::Turn,
         }

@@ -18,6 +18,7 @@ pub enum IdleCause {
     /// No worker runs, and a row group waits for its hook or its checkpoint.
     HookOrCheckpoint,
     /// No worker runs, and the remaining tasks are delayed until their next attempt.
+    #[cfg_attr(feature = "serde", serde(rename = "retry_pause"))]
     RetryDelay,
     /// The run is stopping, or has no work left.
     RunEnding,

@@ -74,6 +74,8 @@ function textOf(wait: CallWait): string {
     }
     case "task_slots":
       return "its worker has yielded and waits for its task resources";
+    case "undecided":
+      return "it failed, and other calls will show whether the provider is down";
     case "turn":
       return "another call goes first";
     case "paused":

@@ -38,6 +38,8 @@ export class ProviderPanel {
   top = $state(1);
   /** Whether a person holds the slider. */
   isHeld = false;
+  /** The last capacity that the slider has followed. */
+  #followed: number | undefined;
   #chart: ProviderChart | undefined;
   #axes;
   #appeared;
@@ -74,12 +76,11 @@ export class ProviderPanel {
   }
 
   drawFigures() {
-    const before = this.shown?.sample.capacity;
     this.shown = this.#sample;
     this.top = this.#chart?.top ?? this.top;
     // The slider follows the capacity when that moves, unless a person holds it.
     const capacity = this.#sample?.sample.capacity;
-    if (capacity !== undefined && capacity !== before && !this.isHeld) this.capacity = capacity;
+    if (capacity !== undefined && capacity !== this.#followed && !this.isHeld) this.capacity = this.#followed = capacity;
   }
 
   get isStale() {

@@ -360,7 +360,7 @@ const MACHINES: Lesson = {
     {
       look: "The leader can die as well. The shares stay valid without it. A machine that sees no decision for about two seconds takes the lead, and knows the limit and every share from the store.",
       act: "Kill the machine that leads, and wait until its slots are back, too.",
-      target: "#machines [data-leads] .kill",
+      target: "#machines [data-leads]",
       done: ({ machines }) => machines !== undefined && machines.epoch > 1 && machines.leader !== null && isDivided(machines) && machines.processes.some(({ is_alive }) => !is_alive),
     },
     {

@@ -88,6 +88,7 @@ export class Machines {
 
   /** Changes the surroundings, from now on. */
   change(what: SharingChange) {
+    if (this.#isBroken) return;
     try {
       this.#run?.change(what);
       this.#look();
