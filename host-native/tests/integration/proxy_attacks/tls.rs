@@ -15,11 +15,11 @@ async fn a_provider_is_trusted_only_with_a_certificate_of_the_configured_authori
     for (authority, host, extra, expected) in [
         (&own, "localhost", ca_file.as_str(), "200"),
         // The authority is not trusted.
-        (&own, "localhost", "", "502"),
+        (&own, "localhost", "", "503"),
         // The certificate is for another host.
-        (&own, "other.example", &ca_file, "502"),
+        (&own, "other.example", &ca_file, "503"),
         // The certificate is signed by another authority.
-        (&other, "localhost", &ca_file, "502"),
+        (&other, "localhost", &ca_file, "503"),
     ] {
         let port = authority.serve(host, "{}").await;
         let base_url = format!("https://localhost:{port}/v1");
