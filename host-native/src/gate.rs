@@ -46,6 +46,8 @@ use tidegate_core::request::{
     CallWait, Denial, DenialReason, GroupId, HealthConfig, Request, RequestAdmission, RequestConfig, ResourceId,
     ResourceSnapshot,
 };
+#[cfg(feature = "share")]
+use tidegate_core::share::redis::limit_name;
 use tokio::runtime::TryCurrentError;
 
 pub use call::{Call, ResourceKey};
@@ -180,7 +182,8 @@ impl RequestGate {
         })?;
         #[cfg(feature = "share")]
         if let Some(share) = registry.share.as_ref().filter(|_| !is_shared) {
-            share.join(&self.gate, resource, &key.to_string(), limits.algorithm, &limits.aimd)?;
+            let limit = limit_name(&key.provider, &key.model, key.domain.as_str());
+            share.join(&self.gate, resource, &limit, limits.algorithm, &limits.aimd)?;
         }
         registry.resources.insert(key.clone(), resource);
         Ok(resource)

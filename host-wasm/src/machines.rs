@@ -10,7 +10,7 @@ use crate::json::{from_js, to_js};
 /// The number of machines, with one process each.
 const MACHINES: usize = 3;
 
-/// How many calls the provider serves at once, and how many each machine wants.
+/// How many calls the provider serves at once, and the demand of each machine.
 const CALLS: u32 = 12;
 
 /// A run of three machines, one store and one provider, in virtual time. The processes are those that share a

@@ -98,8 +98,8 @@ pub trait Workload: 'static {
     ///
     /// Called once, and again whenever it returned pending and the waker of `context` was woken. A hook that
     /// awaits something must therefore keep its future in the workload. The hook is never stopped.
-    fn poll_pre_batch(&self, batch: SeededRowGroup, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
-        let _ = (batch, context);
+    fn poll_pre_batch(&self, group: SeededRowGroup, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+        let _ = (group, context);
         Poll::Ready(Ok(Vec::new()))
     }
 

@@ -31,7 +31,7 @@ pub struct Shared<H: Host> {
     gate: Option<Gate<H>>,
     /// The gate holds a reference too. It takes this lock only while it holds its own.
     state: Arc<Mutex<H::Lock, RunState>>,
-    /// Whether any worker was ever told to stop. Until then, polling a worker takes no lock.
+    /// Whether the stop of any worker was ever requested. Until then, polling a worker takes no lock.
     is_stopping: Arc<AtomicBool>,
 }
 

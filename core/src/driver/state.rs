@@ -76,7 +76,7 @@ pub(super) struct RunState {
     waker: Option<Waker>,
     /// The key of the run at its gate, until the run is over.
     registration: Option<SlotKey>,
-    /// Set before the first worker is told to stop. Workers read it without the lock.
+    /// Set before the stop of the first worker is requested. Workers read it without the lock.
     is_stopping: Arc<AtomicBool>,
 }
 

@@ -45,7 +45,7 @@ impl<W: Workload> JobKind for WorkerKind<W> {
         workload.work(task)
     }
 
-    /// Takes the lock only to register a new waker, or once the run has told workers to stop.
+    /// Takes the lock only to register a new waker, or once the run has requested a stop of workers.
     fn poll_stop<H: Host>(&mut self, shared: &Shared<H>, waker: &Waker) -> Option<TaskOutcome> {
         let is_registered = self.stop_waker.as_ref().is_some_and(|stop_waker| stop_waker.will_wake(waker));
         if is_registered && !shared.is_stopping() {

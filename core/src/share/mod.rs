@@ -114,7 +114,7 @@
 //! accepts the next call, and the members then start one after the other.
 //!
 //! An algorithm can doubt its pace. It then tries whether the provider accepts calls at an eighth of the
-//! interval. Members use this interval until the next decision, so more calls than the algorithm asked for
+//! interval. Members use this interval until the next decision, so more calls than the algorithm allows
 //! can start at it.
 //!
 //! A member without a lease spaces its calls as its own limit does. The schedule of its pace then begins at

@@ -31,13 +31,13 @@ use serde::Serialize;
 use super::message::{Decided, Lead, MAX_NUMBER, Term};
 use super::session::{StoreAnswer, StoreStep};
 use super::store::Reports;
-use crate::time::Duration;
 
 /// The version of the messages. It changes with every change of them that an older process cannot read.
 pub const FORMAT: u32 = 1;
 
-/// How long the keys are kept after the last write. A limit that was not used for longer is learned again.
-pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the keys are kept after the last write, in seconds: a day. A limit that was not used for longer
+/// is learned again.
+pub const KEPT_SECS: u64 = 24 * 60 * 60;
 
 /// The most bytes of a name under which processes share limits.
 const MAX_NAME_BYTES: usize = 64;
@@ -108,6 +108,12 @@ redis.call('HSET', KEYS[1], 'term', term)
 redis.call('EXPIRE', KEYS[1], ARGV[3])
 return {term, redis.call('HGET', KEYS[1], 'snapshot')}"
 );
+
+/// Returns the name of a resource's limit, which is the same in all processes.
+#[must_use]
+pub fn limit_name(provider: &str, model: &str, domain: &str) -> String {
+    format!("{provider}/{model}/{domain}")
+}
 
 /// Returns whether processes can share limits under `name`: 1 to 64 letters, digits and the characters `-`,
 /// `_` and `.`.
@@ -205,7 +211,7 @@ impl RedisLimit {
     /// Returns the command of a step, and how its reply is read.
     #[must_use]
     pub fn command(&self, step: &StoreStep) -> (Command, Expected) {
-        let kept = || (KEPT.as_nanos() / 1_000_000_000).to_string();
+        let kept = || KEPT_SECS.to_string();
         let (command, arguments, reply) = match step {
             StoreStep::Report(report) => {
                 let arguments = vec![report.member.to_string(), report.seq.to_string(), json(report), kept()];

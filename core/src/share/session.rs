@@ -412,8 +412,8 @@ mod tests {
         (Session::new(member.clone(), settings), member)
     }
 
-    fn demand(wanted: u32) -> Vec<Group> {
-        vec![Group::new("", 1.0, wanted)]
+    fn demand(calls: u32) -> Vec<Group> {
+        vec![Group::new("", 1.0, calls)]
     }
 
     /// Carries out every step that is due until `end`. `answer` is the store. Returns the last instant.

@@ -1,6 +1,6 @@
 //! Classification of calls that ended without a response, or within it.
 //!
-//! An error of TLS that no retry mends is told apart from an outage: the certificate of the server is not
+//! An error of TLS that every retry would repeat is distinguished from an outage: the certificate of the server is not
 //! accepted, or the server does not use TLS.
 
 use std::error::Error;

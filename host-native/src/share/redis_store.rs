@@ -29,7 +29,7 @@ use super::{ShareError, ShareSettings};
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the keys are kept after the last write. A limit that was not used for longer is learned again.
-pub(super) const KEPT: Duration = Duration::from_nanos(codec::KEPT.as_nanos());
+pub(super) const KEPT: Duration = Duration::from_secs(codec::KEPT_SECS);
 
 /// How long [`Connection::limits`] may take.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);

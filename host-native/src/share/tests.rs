@@ -380,7 +380,7 @@ async fn two_processes_divide_one_limit_and_a_call_waits_for_the_first_share() {
     let mut second = Process::start(&store, 8, OnLoss::Stop);
     assert_eq!(start_calls(&mut [&mut first, &mut second], 8).await, [8, 0], "the calls of the first occupy all");
     first.end_calls(Outcome::Success);
-    // Both want more than they have. The demand of the second is a call that waits.
+    // The demand of both is above their shares. The demand of the second is a call that waits.
     let waits = tokio::spawn(second.gate.core().acquire_owned(Request::new(second.resource)));
     pass(300).await;
     second.permits.push(waits.await.unwrap().unwrap());

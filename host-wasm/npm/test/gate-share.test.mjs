@@ -56,7 +56,7 @@ const hasShare = ({ shared }, share) => until(() => shared.state(), (state) => s
 
 /** Starts a process that calls the provider. */
 async function start(t, client, key, provider, limits = FIXED) {
-  const settings = { caller: client, client, url: server.url, key, limits, onLoss: "stop", provider: provider.url, loops: 2 * LIMIT };
+  const settings = { client, url: server.url, key, limits, onLoss: "stop", provider: provider.url, loops: 2 * LIMIT };
   const child = fork(sharer, [JSON.stringify(settings)]);
   t.after(() => child.kill("SIGKILL"));
   await once(child, "message");

@@ -23,13 +23,13 @@ pub(super) fn interest(bits: u32) -> RequestInterest {
 }
 
 pub(super) fn of(event: &RequestEvent) -> Vec<f64> {
-    let place = match event.scope {
+    let scope = match event.scope {
         EventScope::Controller => -1.0,
         EventScope::Model(model) => -2.0 - model.index() as f64,
         EventScope::Resource(resource) => resource.index() as f64,
     };
     let mut numbers =
-        vec![f64::from(event.payload.kind().index()), event.sequence as f64, millis(event.at - Instant::ZERO), place];
+        vec![f64::from(event.payload.kind().index()), event.sequence as f64, millis(event.at - Instant::ZERO), scope];
     numbers.extend(task_of(event));
     numbers.extend(details(&event.payload));
     numbers

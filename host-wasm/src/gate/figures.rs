@@ -123,7 +123,7 @@ pub(super) struct ResourceSnapshot {
 ///
 /// | `kind` | meaning |
 /// | --- | --- |
-/// | `cooldown` | A cooldown ends in `endsInMs`: the provider asked for it, or rate limited a call without a Retry-After. |
+/// | `cooldown` | A cooldown ends in `endsInMs`: the provider requested it, or rate limited a call without a Retry-After. |
 /// | `provider_cap` | The model's `maxParallel` over all domains, `cap`, is reached. |
 /// | `limit` | The adaptive limit is reached. It changes in `changesInMs` without a call ending, as in a ramp, if that is known. |
 /// | `paced` | The limit spaces calls in time. Fewer calls are in flight than it allows, and the next one starts in `opensInMs`. |

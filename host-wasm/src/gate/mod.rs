@@ -102,7 +102,7 @@ impl RequestGate {
         #[wasm_bindgen(unchecked_param_type = "Limits")] limits: &JsValue,
     ) -> Result<u32, JsValue> {
         let limits = Limits::read(limits, &self.defaults)?;
-        let name = share::limit_name(provider, model, domain);
+        let name = tidegate_core::share::redis::limit_name(provider, model, domain);
         let mut registered = self.registered.borrow_mut();
         let shared = registered.get(&name).and_then(|known| known.shared.clone()).filter(|shared| !shared.has_ended());
         if shared.as_ref().is_some_and(|shared| !shared.is_shared_with(limits.algorithm, &limits.aimd)) {

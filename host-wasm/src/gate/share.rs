@@ -88,7 +88,7 @@ impl RequestGate {
                 return Err(RangeError::new(&message).into());
             }
         };
-        let limit = limit_name(provider, model, domain);
+        let limit = codec::limit_name(provider, model, domain);
         let mut registered = self.registered.borrow_mut();
         let Some(known) = registered.get_mut(&limit) else {
             return Err(RangeError::new(&format!("{limit} is not registered")).into());
@@ -207,11 +207,6 @@ pub fn cluster_info() -> Vec<String> {
 #[must_use]
 pub fn is_cluster(reply: &Array) -> bool {
     codec::is_cluster(&reply_of(reply))
-}
-
-/// Returns the name of a resource's limit, which is the same in all processes.
-pub(super) fn limit_name(provider: &str, model: &str, domain: &str) -> String {
-    format!("{provider}/{model}/{domain}")
 }
 
 fn texts(command: Command) -> Vec<String> {

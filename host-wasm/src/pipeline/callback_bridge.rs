@@ -266,8 +266,8 @@ impl Workload for JsWorkload {
         Save { bridge: Rc::clone(&self.0), group }
     }
 
-    fn poll_pre_batch(&self, batch: SeededRowGroup, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
-        let SeededRowGroup { row_group, first_row, rows, .. } = batch;
+    fn poll_pre_batch(&self, seeded: SeededRowGroup, context: &mut Context<'_>) -> Poll<Result<Vec<u32>, HookError>> {
+        let SeededRowGroup { row_group, first_row, rows, .. } = seeded;
         let (live, dropped, unmade) = (Vec::new(), Vec::new(), Vec::new());
         let group = core::FinishedRowGroup { row_group, first_row, rows, live, dropped, unmade };
         self.0.poll_step(0, &group, context).map_err(HookError)

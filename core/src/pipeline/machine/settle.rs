@@ -148,7 +148,7 @@ impl Pipeline {
         self.effects.push_back(PipelineEffect::PreBatch(SeededRowGroup { row_group, first_row, rows }));
     }
 
-    /// Returns whether a row group is open and has no running or queued task.
+    /// Returns whether a row group is in the phase *computing* and has no running or queued task.
     fn is_quiet(&self, row_group: u32) -> bool {
         self.row_groups.in_phase(row_group, RowGroupPhase::Computing).is_some_and(RowGroup::is_quiet)
     }

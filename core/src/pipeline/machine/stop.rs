@@ -90,8 +90,8 @@ impl Pipeline {
 
     fn settle_quiet(&mut self, now: Instant) {
         let groups = self.row_groups.active().iter();
-        let open = groups.filter(|group| group.phase() == RowGroupPhase::Computing && group.is_quiet());
-        let quiet: Vec<u32> = open.map(RowGroup::number).collect();
+        let computing = groups.filter(|group| group.phase() == RowGroupPhase::Computing && group.is_quiet());
+        let quiet: Vec<u32> = computing.map(RowGroup::number).collect();
         for row_group in quiet {
             self.settle(now, row_group);
         }

@@ -198,15 +198,15 @@ impl RequestAdmission {
         for held in self.shared.ledger.values().filter(|held| held.index as usize == resource.index()) {
             *in_flight.entry(held.service.group_index()).or_default() += 1;
         }
-        let wanted = |group: QueueGroupId| {
+        let demand_of = |group: QueueGroupId| {
             in_flight.get(&Some(group.index())).copied().unwrap_or(0) + owner.waiting(group, slot)
         };
         let own = owner.own_group(slot);
         let health_calls = in_flight.get(&None).copied().unwrap_or(0);
-        let unnamed = share::Group::new("", 1.0, wanted(own) + health_calls);
+        let unnamed = share::Group::new("", 1.0, demand_of(own) + health_calls);
         let named = self.groups.iter().filter_map(|(index, name, weight)| {
             let group = owner.known_group(index)?;
-            Some(share::Group::new(name, weight, wanted(group)))
+            Some(share::Group::new(name, weight, demand_of(group)))
         });
         named.chain([unnamed]).filter(|group| group.demand > 0).collect()
     }

@@ -154,7 +154,7 @@ impl RequestAdmission {
         self.unserved.clear();
     }
 
-    /// Suspends a waiter that holds task resources if its provider is not healthy.
+    /// Makes a waiter yield its task resources if its provider is not healthy.
     fn yield_if_down(&mut self, now: Instant, key: SlotKey, tasks: &mut dyn TaskResources) {
         let (Some(entry), Some(waiter)) = (self.shared.yielding.get(key), self.shared.waiters.get(key)) else { return };
         let resource = waiter.resource;

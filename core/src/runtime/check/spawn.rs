@@ -126,7 +126,7 @@ impl<H: Host> SpawnProbe<H> {
     }
 }
 
-// Nothing is pinned in step, because the sleep is in a box.
+// Nothing is pinned in place, because the sleep is in a box.
 impl<H: Host> Unpin for SpawnProbe<H> {}
 
 impl<H: Host> Future for SpawnProbe<H> {

@@ -50,7 +50,7 @@ fn one_process(config: &SharingConfig, demand: u32, seed: u64) -> SlotProvider {
     provider
 }
 
-/// Returns the world after the same time, in which `members` together want as many calls.
+/// Returns the world after the same time, in which `members` together have that demand.
 fn members(config: &SharingConfig, members: u32, demand: u32, seed: u64) -> SharingWorld<Oracle> {
     let mut world = SharingWorld::new(config.clone(), Rng::new(seed), Oracle::new(config)).expect("valid");
     for _ in 0..members {

@@ -354,7 +354,7 @@ fn a_member_that_calls_seldom_gets_no_credit_for_the_time_in_which_others_had_th
     let mut leader = leader(100, None);
     let mut members: Vec<_> = (0..10).map(|id| member_of(id, OnLoss::Stop)).collect();
     let mut started = [0; 10];
-    // The first member always has a call that waits, each other one wants a call in each minute.
+    // The first member always has a call that waits, each other one makes one call in each minute.
     for beat in 1..6_000 {
         let now = at(100 * beat);
         let waits = |id: usize, started: &[u64; 10]| id == 0 || beat > 600 * started[id] + 60 * id as u64;

@@ -43,7 +43,7 @@ struct Story {
 }
 
 impl Story {
-    /// Three processes that want 12 calls each, after two seconds.
+    /// Three processes with a demand of 12 calls each, after two seconds.
     fn new(seed: u64) -> Self {
         let config = SharingConfig::known(CAPACITY);
         let oracle = Oracle::new(&config);
@@ -116,7 +116,7 @@ fn three_processes_divide_the_limit_and_the_provider_refuses_nothing() {
 }
 
 #[test]
-fn what_a_process_does_not_want_goes_to_the_others() {
+fn slots_that_a_process_does_not_need_go_to_the_others() {
     for seed in 0..8 {
         let mut story = Story::new(seed);
         story.change(SharingChange::Demand { process: 1, calls: 1 });

@@ -17,9 +17,9 @@ pub(super) struct CallbackBehaviour {
 }
 
 impl World {
-    pub(super) fn begin_pre_batch(&mut self, batch: &SeededRowGroup) {
-        self.add_to_digest(DigestEntry::PreBatchStarted, u64::from(batch.row_group));
-        let SeededRowGroup { row_group, rows, .. } = *batch;
+    pub(super) fn begin_pre_batch(&mut self, group: &SeededRowGroup) {
+        self.add_to_digest(DigestEntry::PreBatchStarted, u64::from(group.row_group));
+        let SeededRowGroup { row_group, rows, .. } = *group;
         self.process_after(self.callbacks.pre_batch.takes, Due::PreBatch { row_group, rows });
     }
 

@@ -14,6 +14,7 @@ use reqwest::{Certificate, Url};
 use rustls::CertificateError;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tidegate_core::request::Outcome;
 use tidegate_core::request::response::RejectionReason;
 use tidegate_core::time::Duration;
 
@@ -22,8 +23,8 @@ use super::answer::{self, CallError};
 use super::key::ApiKey;
 use super::rate_feedback;
 use super::redact::Redactor;
-use crate::http::read_head;
 use crate::http::transport_error::{cause_of, tls_error};
+use crate::http::{read_head, transport_error_outcome};
 
 /// The maximum size of a response body. A larger one is unreadable.
 pub(super) const MAX_BODY_BYTES: usize = 16 << 20;
@@ -265,17 +266,15 @@ impl HttpClient {
     /// Returns the error of a request that has no response.
     fn send_error(&self, error: reqwest::Error) -> CallError {
         let error = error.without_url();
-        let detail = || root_cause(&error);
         // A server that has responded in HTTP does not use TLS: what it sent now is wrong for another reason.
         let is_wrong_protocol =
             || self.url.scheme() == "http" && is_not_http(&error) && !self.has_responded.load(Ordering::Relaxed);
-        let is_tls_error = error.is_connect() && tls_error(&error).is_some();
         if error.is_timeout() {
             CallError::Timeout
-        } else if is_tls_error || is_wrong_protocol() {
-            CallError::Tls { detail: detail() }
+        } else if transport_error_outcome(&error) == Outcome::TlsFailed || is_wrong_protocol() {
+            CallError::Tls { detail: root_cause(&error) }
         } else {
-            CallError::Connection { detail: detail() }
+            CallError::Connection { detail: root_cause(&error) }
         }
     }
 }

@@ -13,6 +13,7 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
 use tidegate_core::replay::{Recorded, Sequence};
 use tidegate_core::request::{GroupId, RequestAdmission, RequestConfig, ResourceId};
+use tidegate_core::share::redis::limit_name;
 use tidegate_core::time::Duration;
 use tokio::task::JoinSet;
 
@@ -299,7 +300,7 @@ fn share_limits(
     for (index, shared) in resources.iter().enumerate() {
         // The first model of a resource has its settings.
         let Some(model) = indices.iter().position(|of| *of == index).map(|at| &file.models[at]) else { continue };
-        let limit = format!("{}/{}/{}", model.provider, model.model, model.domain.name());
+        let limit = limit_name(&model.provider, &model.model, model.domain.name());
         let joined = share.join(gate, shared.resource, &limit, model.limit, &model.aimd);
         joined
             .map_err(|error| file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))?;

@@ -51,7 +51,8 @@ export class AcquireQueue {
    * has kept a place.
    */
   acquire(waiter: Waiter, isAgain: boolean): void {
-    const { number } = waiter.resource;
+    const { number, shared } = waiter.resource;
+    if (shared?.hasLeft) return waiter.rejected(shared.denial());
     const { group, timeoutMs, input, output, passYieldToken } = waiter.request;
     const core = this.#core();
     passYieldToken?.();
@@ -79,10 +80,9 @@ export class AcquireQueue {
   }
 
   #ask(waiter: Waiter): void {
-    const { outer, resource } = waiter;
+    const { outer } = waiter;
     try {
       if (outer?.aborted) waiter.rejected(outer.reason);
-      else if (resource.shared?.hasLeft) waiter.rejected(resource.shared.denial());
       else this.acquire(waiter, false);
     } catch (error) {
       waiter.rejected(error);

@@ -223,8 +223,6 @@ export class RequestGate {
   }
 
   readonly #acquireAgain = (call: Waiter, isAfterOutage: boolean): void => {
-    const { shared } = call.resource;
-    if (shared?.hasLeft) return call.rejected(shared.denial());
     try {
       this.#acquireQueue.acquire(call, isAfterOutage);
     } catch (error) {
@@ -600,8 +598,6 @@ export class RequestGate {
    * the task's yield token.
    */
   #acquire(waiter: Waiter): void {
-    const { shared } = waiter.resource;
-    if (shared?.hasLeft) return waiter.rejected(shared.denial());
     if (waiter.request.passYieldToken === undefined) return this.#acquireQueue.enqueue(waiter);
     this.#acquireQueue.flush();
     this.#acquireQueue.acquire(waiter, false);

@@ -55,10 +55,10 @@ export class SharedLimit {
   readonly resource: Resource;
   /** The name under which it is shared. */
   readonly name: string;
+  /** @internal Requests a permit again for a call whose lease has lapsed before it started. The waiter has none. */
+  readonly acquireAgain: (waiter: Waiter) => void;
   readonly #core: CoreLimit;
   readonly #store: Store;
-  /** Requests a permit again for a call whose lease has lapsed before it started. */
-  readonly #acquireAgain: (waiter: Waiter) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #hasLeft = false;
   #leftAtMs = 0;
@@ -72,7 +72,7 @@ export class SharedLimit {
     this.name = name;
     this.#core = core;
     this.#store = store;
-    this.#acquireAgain = acquireAgain;
+    this.acquireAgain = acquireAgain;
     atEndOfProcess(this);
     this.#drive();
   }
@@ -94,7 +94,7 @@ export class SharedLimit {
 
   /**
    * Leaves the limit: the other processes get the share of this one at once. Waiting and later calls of the resource are
-   * denied. Resolves when the calls in flight have ended and the server knows it, after two seconds at most. Call it
+   * denied. Resolves when the calls in flight have ended and the server has the last report, after two seconds at most. Call it
    * before the client is closed. Without it, the others get the share after about five seconds.
    */
   leave(): Promise<void> {
@@ -133,11 +133,6 @@ export class SharedLimit {
     return new DeniedError(this.resource.name, "shutdown", undefined, LEFT);
   }
 
-  /** @internal Requests a permit again. The waiter has none. */
-  acquireAgain(waiter: Waiter): void {
-    this.#acquireAgain(waiter);
-  }
-
   /** @internal Returns why a call of the resource waits, if the share is the reason. */
   explain(why: Why | undefined): Why | undefined {
     if (why?.kind !== "limit" && why?.kind !== "paced") return why;
@@ -171,7 +166,7 @@ export class SharedLimit {
 
   #end(): void {
     this.#hasEnded = true;
-    ended(this);
+    open.delete(this);
     this.#onEnd();
   }
 
@@ -231,8 +226,4 @@ function atEndOfProcess(limit: SharedLimit): void {
   (globalThis as { readonly process?: Process }).process?.once?.("beforeExit", () => {
     for (const each of open) each.beginToLeave();
   });
-}
-
-function ended(limit: SharedLimit): void {
-  open.delete(limit);
 }

@@ -1,4 +1,4 @@
-// A provider that knows how many calls it serves at once.
+// A provider that counts how many calls it serves at once.
 
 import { once } from "node:events";
 import { createServer } from "node:http";

@@ -5,7 +5,7 @@ import { Redis } from "ioredis";
 import { createClient } from "redis";
 import { RequestGate } from "tidegate";
 
-const { caller, client, url, key, limits, onLoss, provider, loops } = JSON.parse(process.argv[2]);
+const { client, url, key, limits, onLoss, provider, loops } = JSON.parse(process.argv[2]);
 
 async function connect() {
   if (client === "ioredis") return new Redis(url);
@@ -20,7 +20,7 @@ let isLeaving = false;
 
 async function call() {
   while (!isLeaving) {
-    const answer = await gate.fetch(key, provider, { headers: { "x-caller": caller } }, { retries: 3 });
+    const answer = await gate.fetch(key, provider, { headers: { "x-caller": client } }, { retries: 3 });
     await answer.text();
   }
 }
@@ -29,7 +29,7 @@ const calls = Array.from({ length: loops }, () => call().catch((error) => {
 }));
 
 process.on("message", async (message) => {
-  if (message === "state") return process.send({ ...shared.state(), pending: gate.pending() });
+  if (message === "state") return process.send(shared.state());
   isLeaving = true;
   await shared.leave();
   await Promise.all(calls);

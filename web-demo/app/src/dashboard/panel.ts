@@ -15,7 +15,7 @@ export const OUT_OF_SIGHT_MS = 300;
 export type Sample = View["sample"];
 
 /** A Svelte component that is drawn when the dashboard says so. */
-export class Panel {
+export abstract class Panel {
   /** Whether a view has been taken that is not drawn yet. */
   isStale = false;
 
@@ -32,17 +32,13 @@ export class Panel {
   }
 
   /** Takes over what it needs of a view, at little cost; nothing else of the view is read later. */
-  take(_view: View) {
-    this.isStale = true;
-  }
+  abstract take(view: View): void;
 
   /**
    * Draws the view taken last, or a part of it: some step is always done, further ones until the clock says so.
-   * @param _until as `performance.now()` counts
+   * @param until as `performance.now()` counts
    */
-  draw(_until: number) {
-    this.isStale = false;
-  }
+  abstract draw(until: number): void;
 
   recolour() {}
 

@@ -43,10 +43,10 @@ export class PipelineGraph extends Panel {
   }
 
   /** @override */
-  draw(until: number) {
+  draw() {
     const sample = this.#sample;
     if (!sample) return;
-    for (let most = until === Number.POSITIVE_INFINITY ? this.#left : SLICE; most > 0 && this.#left > 0; most -= 1) {
+    for (let most = SLICE; most > 0 && this.#left > 0; most -= 1) {
       const column = sample.columns[this.#next];
       const node = this.#nodes[this.#next];
       const perRow = this.#layout.columns[this.#next]?.strategy === "cell";

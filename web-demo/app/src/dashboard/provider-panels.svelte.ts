@@ -2,7 +2,7 @@
 // troubles a person can make for it.
 import { flushSync } from "svelte";
 import { usedShare } from "../utilisation.ts";
-import { Axes } from "./axes.ts";
+import type { Axes } from "./axes.ts";
 import { OUT_OF_SIGHT_MS, Panel, READABLE_MS } from "./panel.ts";
 import { ProviderChart } from "./provider-chart.ts";
 import ProvidersView from "./Providers.svelte";
@@ -121,7 +121,7 @@ export class ProviderPanels extends Panel {
   #axes;
 
   /** @param axes those of a dashboard beside this one, if there is one */
-  constructor(parent: Element, layout: Layout, on: On, axes: Axes = new Axes()) {
+  constructor(parent: Element, layout: Layout, on: On, axes: Axes) {
     super();
     this.#axes = axes;
     this.follows = axes.follows;

@@ -2,7 +2,7 @@
 // group's weight, and what it owes after borrowing.
 import { flushSync } from "svelte";
 import { MOST_GROUPS } from "../shown.ts";
-import { Axes } from "./axes.ts";
+import type { Axes } from "./axes.ts";
 import { UNBOUNDED } from "../utilisation.ts";
 import { Latest } from "./latest.svelte.ts";
 import { Panel } from "./panel.ts";
@@ -31,7 +31,7 @@ export class QueueDepths extends Panel {
   #held: number[] | undefined;
 
   /** @param axes those of a dashboard beside this one, if there is one */
-  constructor(parent: Element, layout: Layout, on: On, axes: Axes = new Axes()) {
+  constructor(parent: Element, layout: Layout, on: On, axes: Axes) {
     super();
     this.#axes = axes;
     this.#on = on;

@@ -198,7 +198,7 @@ impl RoutedRequest<'_> {
         let retry_after = denial.changes_at.map(|at| (at - gate.host().now()).into());
         let waited = context.waited;
         let why = || self.shared.why(&self.resource).unwrap_or_else(|| "other requests went first".to_string());
-        match gate.snapshot(self.resource.id).map(|state| state.health) {
+        match gate.stats(self.resource.id).map(|stats| stats.health) {
             Some(HealthState::Unavailable { cause, .. }) if denial.reason == DenialReason::Unavailable => {
                 ProxyError::Unavailable { provider: provider(), cause, retry_after }
             }
@@ -212,7 +212,7 @@ impl RoutedRequest<'_> {
     /// Returns the time until one call tests the model that is unavailable.
     fn time_to_probe(&self) -> Option<Duration> {
         let gate = self.shared.gate.core();
-        match gate.snapshot(self.resource.id)?.health {
+        match gate.stats(self.resource.id)?.health {
             HealthState::Unavailable { probe_at, .. } => Some((probe_at? - gate.host().now()).into()),
             _ => None,
         }
