@@ -186,16 +186,16 @@
 //!
 //! Rate [budgets](crate::budget) and provider health are not shared: each process has its own.
 //!
-//! | file | what it has |
+//! | types | purpose |
 //! | --- | --- |
-//! | `config` | the settings |
-//! | `message` | the messages, and what the store keeps |
-//! | `store` | the store: what each of its five steps does |
-//! | `member`, `coordinator` | the two machines |
-//! | `handle` | a member under a lock |
-//! | `session` | the order of the steps of one process at the store |
-//! | `redis` | the commands of a store on Redis, with the feature `redis` |
-//! | `fairness` | the division of a limit |
+//! | [`ShareConfig`], [`OnLoss`] | the settings |
+//! | [`MemberReport`], [`Decision`], [`TakeLead`], [`Snapshot`] | the messages, and what the store keeps |
+//! | [`MemoryStore`] | the store: what each of its five steps does |
+//! | [`Member`], [`Coordinator`] | the two machines |
+//! | [`MemberHandle`] | a member under a lock |
+//! | [`Session`] | the order of the steps of one process at the store |
+//!
+//! With the feature `redis`, the module `redis` has the commands of a store on Redis.
 
 mod config;
 mod coordinator;

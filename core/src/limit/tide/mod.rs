@@ -8,7 +8,7 @@
 //!
 //! The algorithm has four parts: *concurrency* bounds the calls in flight, *pace* spaces them in time,
 //! *queueing* bounds latency where nothing is refused, and *memory* holds what each of them has learned.
-//! `success` and `refusal` decide which part an answer or a refusal concerns.
+//! Each success and each refusal concerns one of these parts, or none.
 //!
 //! # Concurrency
 //!

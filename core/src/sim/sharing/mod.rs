@@ -28,13 +28,12 @@
 //! events and changes, stays the same if another process starts in the place of a killed one. An instant
 //! named `local` is by the clock of the process, any other is true time.
 //!
-//! | file | contents |
+//! | types | purpose |
 //! | --- | --- |
-//! | `mod` | the world |
-//! | `observer` | what a checker sees of it |
-//! | `process` | a process, and its steps: messages, grants, sends and ends of calls |
-//! | `provider` | the provider |
-//! | `sample` | its figures, events and changes |
+//! | [`SharingConfig`], [`SharingWorld`] | the settings, and the world |
+//! | [`SharingObserver`] | what a checker observes of it |
+//! | [`SlotProvider`] | the provider |
+//! | [`SharingSample`], [`SharingEvent`], [`SharingChange`] | its figures, events and changes |
 
 mod observer;
 mod process;
