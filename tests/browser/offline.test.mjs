@@ -7,10 +7,10 @@ import { gzipSync } from "node:zlib";
 import { BINDINGS, startBrowser, startServer } from "./demo.mjs";
 import { PlaygroundPage } from "./playground-page.mjs";
 
-/** The most that a cold load may transfer, compressed, in bytes, until the page can be used: 5 % above what was recorded, 571 KiB. */
-const BUDGET = 600 * 1024;
-/** The same without the compiled module; recorded were 99 KiB. */
-const BUDGET_OF_PAGE = 114 * 1024;
+/** The most that a cold load may transfer, compressed, in bytes, until the page can be used: 5 % above what was recorded, 590 KiB. */
+const BUDGET = 620 * 1024;
+/** The same without the compiled module; recorded were 110 KiB. */
+const BUDGET_OF_PAGE = 115 * 1024;
 
 let server;
 let browser;
