@@ -34,7 +34,7 @@ use super::store::Reports;
 use crate::time::Duration;
 
 /// The version of the messages. It changes with every change of them that an older process cannot read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// How long the keys are kept after the last write. A limit that was not used for longer is learned again.
 pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);

@@ -31,11 +31,13 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `mod` | the world |
+//! | `budgets` | the shared budgets of a process |
 //! | `observer` | what a checker sees of it |
 //! | `process` | a process, and its steps: messages, grants, sends and ends of calls |
 //! | `provider` | the provider |
 //! | `sample` | its figures, events and changes |
 
+mod budgets;
 mod observer;
 mod process;
 mod provider;
@@ -48,10 +50,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use self::budgets::ProcessBudgets;
 pub use self::observer::{DriftingClock, SharingObserver};
 use self::process::Process;
 pub use self::provider::{BURST, CallEnd, SlotProvider};
 pub use self::sample::{ProcessSample, SharingChange, SharingEvent, SharingEventKind, SharingSample, UnknownProcess};
+use crate::budget::BudgetConfig;
 use crate::error::ConfigError;
 use crate::limit::{Aimd, AimdConfig, LimitChoice, TideConfig};
 use crate::share::{
@@ -97,6 +101,10 @@ pub struct SharingConfig {
     pub clocks_drift: bool,
     /// The number of groups, at least 1. Each process calls for one of them, and they take turns.
     pub groups: u64,
+    /// The budgets of the calls, which the processes share.
+    pub budgets: Vec<BudgetConfig>,
+    /// The most tokens that a call is estimated to use, at least 1.
+    pub most_tokens: u32,
 }
 
 impl SharingConfig {
@@ -134,6 +142,8 @@ impl Default for SharingConfig {
             stops_before_send: false,
             clocks_drift: false,
             groups: 1,
+            budgets: Vec::new(),
+            most_tokens: 1,
         }
     }
 }
@@ -274,8 +284,10 @@ impl<O: SharingObserver> SharingWorld<O> {
         let id = MemberId(100 + p as u64);
         let own = Aimd::new(SharingConfig::aimd(), self.config.cap).expect("valid");
         let member = Member::new(local, id, self.config.share, Box::new(own), self.rng.next_u64()).expect("valid");
+        let budgets = ProcessBudgets::new(local, &self.config.budgets, &member);
         self.processes.push(Process {
             number,
+            budgets,
             id,
             member,
             leader: None,
@@ -364,8 +376,10 @@ impl<O: SharingObserver> SharingWorld<O> {
     /// Makes a process leave: see [`Member::leave`].
     pub fn leave(&mut self, p: usize) {
         let local = self.local(p);
-        self.processes[p].member.leave(local);
-        self.processes[p].demand = 0;
+        let process = &mut self.processes[p];
+        process.member.leave(local);
+        process.budgets.lease(local, process.grants, &process.member);
+        process.demand = 0;
         self.processes[p].leaves = true;
         self.after(p);
     }
@@ -445,6 +459,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                     self.processes[p].wake_at = Instant::MAX;
                 }
                 let local = self.local(p);
+                self.processes[p].report_budgets(local);
                 self.processes[p].member.handle_timeout(local);
                 if let Some(leader) = &mut self.processes[p].leader {
                     leader.handle_timeout(local);
