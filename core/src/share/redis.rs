@@ -167,21 +167,6 @@ pub struct DamagedValue {
     field: &'static str,
 }
 
-/// How the reply to a step is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected(ReplyOf);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReplyOf {
-    Report,
-    /// With the term and version of the decision that is known.
-    DecisionsSince(Term, u64),
-    TakeLead,
-    /// With the position from which on reports are read.
-    ReportsSince(u64),
-    Decide,
-}
-
 /// The keys of one shared limit.
 #[derive(Clone, Debug)]
 pub struct RedisLimit {
@@ -208,35 +193,33 @@ impl RedisLimit {
         &self.reports
     }
 
-    /// Returns the command of a step, and how its reply is read.
+    /// Returns the command of a step.
     #[must_use]
-    pub fn command(&self, step: &StoreStep) -> (Command, Expected) {
+    pub fn command(&self, step: &StoreStep) -> Command {
         let kept = || KEPT_SECS.to_string();
-        let (command, arguments, reply) = match step {
+        let (command, arguments) = match step {
             StoreStep::Report(report) => {
                 let arguments = vec![report.member.to_string(), report.seq.to_string(), json(report), kept()];
-                (script(REPORT, &[&self.reports]), arguments, ReplyOf::Report)
+                (script(REPORT, &[&self.reports]), arguments)
             }
-            StoreStep::DecisionsSince { term, version } => {
+            StoreStep::DecisionsSince { .. } => {
                 let arguments = vec![self.state.clone(), "decision".to_string()];
-                (vec!["HGET".into()], arguments, ReplyOf::DecisionsSince(*term, *version))
+                (vec!["HGET".into()], arguments)
             }
             StoreStep::TakeLead(request) => {
                 let arguments = vec![term_text(request.expected), term_text(request.term), kept()];
-                (script(TAKE_LEAD, &[&self.state]), arguments, ReplyOf::TakeLead)
+                (script(TAKE_LEAD, &[&self.state]), arguments)
             }
-            StoreStep::ReportsSince(position) => {
-                (vec!["HGETALL".into()], vec![self.reports.clone()], ReplyOf::ReportsSince(*position))
-            }
+            StoreStep::ReportsSince(_) => (vec!["HGETALL".into()], vec![self.reports.clone()]),
             StoreStep::Decide { decide, read } => {
                 let (decision, snapshot) = (&decide.decision, &decide.snapshot);
                 let (term, version) = (term_text(decision.term), decision.version.to_string());
                 let mut arguments = vec![term, version, json(decision), json(snapshot), read.to_string(), kept()];
                 arguments.extend(snapshot.members.keys().map(ToString::to_string));
-                (script(DECIDE, &[&self.state, &self.reports]), arguments, ReplyOf::Decide)
+                (script(DECIDE, &[&self.state, &self.reports]), arguments)
             }
         };
-        (command.into_iter().chain(arguments.into_iter().map(Cow::from)).collect(), Expected(reply))
+        command.into_iter().chain(arguments.into_iter().map(Cow::from)).collect()
     }
 
     /// Reads the reply to a step.
@@ -244,28 +227,28 @@ impl RedisLimit {
     /// # Errors
     ///
     /// A value that the step needs cannot be read.
-    pub fn answer(&self, expected: Expected, reply: Reply) -> Result<StoreAnswer, DamagedValue> {
+    pub fn answer(&self, step: &StoreStep, reply: Reply) -> Result<StoreAnswer, DamagedValue> {
         let damaged = |field| DamagedValue { key: self.state.clone(), field };
         let term = |text: Option<&str>| text.and_then(read_term).ok_or_else(|| damaged("term"));
-        Ok(match expected.0 {
-            ReplyOf::Report => StoreAnswer::Reported,
-            ReplyOf::DecisionsSince(term, version) => {
+        Ok(match step {
+            StoreStep::Report(_) => StoreAnswer::Reported,
+            StoreStep::DecisionsSince { term, version } => {
                 let text = reply.into_iter().next().flatten();
                 let newest = text.map(|text| serde_json::from_str(&text)).transpose();
                 let newest = newest.map_err(|_| damaged("decision"))?;
                 StoreAnswer::Decision(
-                    newest.filter(|newest: &super::Decision| (newest.term, newest.version) != (term, version)),
+                    newest.filter(|newest: &super::Decision| (newest.term, newest.version) != (*term, *version)),
                 )
             }
-            ReplyOf::TakeLead => {
+            StoreStep::TakeLead(_) => {
                 let mut texts = reply.into_iter();
                 let term = term(texts.next().flatten().as_deref())?;
                 let text = texts.next().flatten();
                 let snapshot = text.as_ref().and_then(|text| serde_json::from_str(text).ok());
                 StoreAnswer::Lead(Lead { term, is_damaged: text.is_some() && snapshot.is_none(), snapshot })
             }
-            ReplyOf::ReportsSince(position) => StoreAnswer::Reports(read_reports(&reply, position)),
-            ReplyOf::Decide => {
+            StoreStep::ReportsSince(position) => StoreAnswer::Reports(read_reports(&reply, *position)),
+            StoreStep::Decide { .. } => {
                 let mut texts = reply.iter().map(Option::as_deref);
                 let term = term(texts.next().flatten())?;
                 let version = texts.next().flatten().and_then(|text| text.parse().ok());

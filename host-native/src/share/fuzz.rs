@@ -22,8 +22,7 @@ fn fields(text: &str) -> HashMap<String, String> {
 /// Reads the reply to a step. Returns `None` for a damaged one.
 fn read(step: &StoreStep, reply: Reply) -> Option<StoreAnswer> {
     let limit = RedisLimit::new("prod", "acme/m/chat");
-    let (_, expected) = limit.command(step);
-    limit.answer(expected, reply).ok()
+    limit.answer(step, reply).ok()
 }
 
 fn read_reports(fields: HashMap<String, String>, since: u64) -> Reports {
@@ -45,7 +44,7 @@ fn read_term(text: &str) -> Option<Term> {
 /// Returns a term as a process writes it.
 fn term_text(term: Term) -> String {
     let request = TakeLead { expected: term, term: Term::default() };
-    let (command, _) = RedisLimit::new("prod", "acme/m/chat").command(&StoreStep::TakeLead(request));
+    let command = RedisLimit::new("prod", "acme/m/chat").command(&StoreStep::TakeLead(request));
     // After the name of the command, the code, the number of keys and the key.
     command[4].to_string()
 }

@@ -311,8 +311,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn run(&self, step: StoreStep) -> Result<StoreAnswer, StoreError> {
-        let (command, expected) = self.limit.command(&step);
-        let Texts(reply) = self.connection.run(&to_cmd(&command)).await?;
-        Ok(self.limit.answer(expected, reply)?)
+        let Texts(reply) = self.connection.run(&to_cmd(&self.limit.command(&step))).await?;
+        Ok(self.limit.answer(&step, reply)?)
     }
 }

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use js_sys::{Array, Date, RangeError};
 use serde::Serialize;
 use tidegate_core::gate;
-use tidegate_core::share::redis::{self as codec, Command, Expected, RedisLimit, Reply};
-use tidegate_core::share::{OnLoss, Role, SessionSettings, ShareConfig};
+use tidegate_core::share::redis::{self as codec, Command, RedisLimit, Reply};
+use tidegate_core::share::{OnLoss, Role, SessionSettings, ShareConfig, StoreStep};
 use tidegate_core::time::{Clock, Duration};
 use tsify::Tsify;
 use wasm_bindgen::prelude::*;
@@ -61,8 +61,8 @@ struct ShareState {
 pub struct SharedLimit {
     shared: Rc<Shared>,
     limit: RedisLimit,
-    /// How the reply to the last command of each role is read.
-    expected: [Cell<Option<Expected>>; 2],
+    /// The step of each role whose reply is awaited.
+    awaited: [Cell<Option<StoreStep>>; 2],
 }
 
 #[wasm_bindgen]
@@ -101,7 +101,7 @@ impl RequestGate {
         let shared = Rc::new(shared.map_err(|error| settings::config_error(&error))?);
         known.shared = Some(Rc::clone(&shared));
         tickets::announce();
-        Ok(SharedLimit { shared, limit: RedisLimit::new(name, &limit), expected: Default::default() })
+        Ok(SharedLimit { shared, limit: RedisLimit::new(name, &limit), awaited: Default::default() })
     }
 }
 
@@ -118,17 +118,18 @@ impl SharedLimit {
     #[wasm_bindgen(js_name = pollCommand)]
     pub fn poll_command(&self, role: usize) -> Option<Vec<String>> {
         let step = self.shared.poll_step(*Role::ALL.get(role)?)?;
-        let (command, expected) = self.limit.command(&step);
-        self.expected.get(role)?.set(Some(expected));
+        let command = self.limit.command(&step);
+        self.awaited.get(role)?.set(Some(step));
         Some(texts(command))
     }
 
     /// Handles the reply to the last command of a role: an array of strings and nulls.
     #[wasm_bindgen(js_name = onReply)]
     pub fn on_reply(&self, role: usize, reply: &Array) {
-        let Some(expected) = self.expected.get(role).and_then(Cell::take) else { return };
-        let answer = self.limit.answer(expected, reply_of(reply)).map_err(|error| error.to_string());
-        self.shared.on_answer(if role == 0 { Role::Member } else { Role::Leader }, answer);
+        let step = self.awaited.get(role).and_then(Cell::take);
+        let (Some(role), Some(step)) = (Role::ALL.get(role), step) else { return };
+        let answer = self.limit.answer(&step, reply_of(reply)).map_err(|error| error.to_string());
+        self.shared.on_answer(*role, answer);
         tickets::announce();
     }
 
