@@ -135,7 +135,7 @@ impl Completion {
     }
 
     /// Returns the pause requested by the provider: its `Retry-After`, if that is longer than zero.
-    pub(crate) fn requested_pause(&self) -> Option<Duration> {
+    pub(crate) fn positive_retry_after(&self) -> Option<Duration> {
         self.retry_after.filter(|wait| !wait.is_zero())
     }
 

@@ -162,7 +162,7 @@ impl RequestGate {
         limits.validate()?;
         #[cfg(feature = "share")]
         let is_shared = match &registry.share {
-            Some(share) => share.keeps(&key.to_string(), limits.algorithm, &limits.aimd)?,
+            Some(share) => share.keeps(&key.to_string(), limits.algorithm, &limits.limit_config)?,
             None => false,
         };
         #[cfg(not(feature = "share"))]
@@ -172,7 +172,7 @@ impl RequestGate {
             let model = machine.register(now, &key.provider, &key.model, "default", cap)?;
             let resource = machine.resource(model, key.domain.clone())?;
             if !is_shared {
-                machine.configure(now, resource, limits.aimd.clone())?;
+                machine.configure(now, resource, limits.limit_config.clone())?;
             }
             if !is_shared && !limits.algorithm.is_aimd() {
                 machine.choose_algorithm(now, resource, limits.algorithm)?;
@@ -183,7 +183,7 @@ impl RequestGate {
         #[cfg(feature = "share")]
         if let Some(share) = registry.share.as_ref().filter(|_| !is_shared) {
             let limit = limit_name(&key.provider, &key.model, key.domain.as_str());
-            share.join(&self.gate, resource, &limit, limits.algorithm, &limits.aimd)?;
+            share.join(&self.gate, resource, &limit, limits.algorithm, &limits.limit_config)?;
         }
         registry.resources.insert(key.clone(), resource);
         Ok(resource)

@@ -2,10 +2,10 @@ use std::vec::Vec;
 
 use super::*;
 use crate::request::testing::{Bench, CHAT};
-use crate::request::{AimdConfig, Denial, DenialReason, Domain, Request, RequestEffect, RequestLease, WaiterId};
+use crate::request::{Denial, DenialReason, Domain, LimitConfig, Request, RequestEffect, RequestLease, WaiterId};
 
 fn bench(budgets: &[BudgetConfig]) -> Bench {
-    let mut bench = Bench::new(8, AimdConfig::default());
+    let mut bench = Bench::new(8, LimitConfig::default());
     bench.machine.set_budgets(bench.now, CHAT, budgets).expect("valid budgets");
     bench
 }

@@ -6,7 +6,7 @@ use crate::observe::{CapacityPlan, Source};
 use crate::pipeline::PipelineConfig;
 use crate::request::event::{RequestEventKind, RequestEventPayload, RequestInterest};
 use crate::request::testing::{Bench, CHAT};
-use crate::request::{AimdConfig, CallWait, Completion, Outcome, Request, RequestConfig, RequestLease};
+use crate::request::{CallWait, Completion, LimitConfig, Outcome, Request, RequestConfig, RequestLease};
 
 const HOLD: Duration = Duration::from_secs(90);
 
@@ -19,7 +19,7 @@ fn millis(millis: u64) -> Duration {
 }
 
 fn bench() -> Bench {
-    Bench::new(1_000, AimdConfig::default())
+    Bench::new(1_000, LimitConfig::default())
 }
 
 fn statement(limit: u64, remaining: u64, reset: Duration) -> Correction {

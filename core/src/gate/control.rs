@@ -7,7 +7,7 @@ use core::ops::Deref;
 use crate::budget::{BudgetConfig, Correction};
 use crate::error::ConfigError;
 use crate::lease::LeaseId;
-use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
+use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
 use crate::replay::{Recorded, Stamped};
 use crate::request::event::{RequestEvent, RequestInterest};
 use crate::request::{Domain, FallbackId, GroupId, ProviderModelId, RequestAdmission, RequestCommand, ResourceId};
@@ -63,12 +63,12 @@ impl GateControl<'_> {
 impl GateControl<'_> {
     /// Sets the limit settings of a resource, and restarts its limit with AIMD. See
     /// [`RequestAdmission::configure`].
-    pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+    pub fn configure(&mut self, now: Instant, resource: ResourceId, config: LimitConfig) -> Result<(), ConfigError> {
         self.0.configure(now, resource, config)
     }
 
     /// Changes the limits of a resource while it is used. See [`RequestAdmission::reconfigure`].
-    pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+    pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: LimitConfig) -> Result<(), ConfigError> {
         self.0.reconfigure(now, resource, config)
     }
 

@@ -8,7 +8,7 @@ use lock_api::{Mutex, RawMutex};
 
 use super::Gate;
 use crate::error::ConfigError;
-use crate::limit::{Aimd, AimdConfig, LimitChoice};
+use crate::limit::{Aimd, LimitChoice, LimitConfig};
 use crate::request::ResourceId;
 use crate::runtime::Host;
 use crate::share::{
@@ -45,12 +45,12 @@ impl<H: Host, L: RawMutex + Send + Sync + 'static> SharedLimit<H, L> {
         suspended: fn() -> Duration,
     ) -> Result<Self, ConfigError> {
         // The leader has the ramp. A ramp of its own here would hold back the share.
-        let local = AimdConfig { ramp: Duration::ZERO, ..settings.aimd.clone() };
+        let local = LimitConfig { ramp: Duration::ZERO, ..settings.limit.clone() };
         let member = gate.with(|machine, now| {
             let cap = machine.stats(now, resource).map_or(1, |stats| stats.effective_max);
             let own = match settings.choice.make()? {
                 Some(algorithm) => algorithm,
-                None => Box::new(Aimd::new(settings.aimd.clone(), cap)?),
+                None => Box::new(Aimd::new(settings.limit.clone(), cap)?),
             };
             let start = now + suspended();
             let member = Member::new(start, MemberId(random()), settings.share, own, random())?;
@@ -130,10 +130,10 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
 
     /// Returns whether the limit is shared with this algorithm and these settings. They cannot change.
     #[must_use]
-    pub fn is_shared_with(&self, choice: LimitChoice, aimd: &AimdConfig) -> bool {
+    pub fn is_shared_with(&self, choice: LimitChoice, limit: &LimitConfig) -> bool {
         let session = self.session.lock();
         let settings = session.settings();
-        settings.choice == choice && settings.aimd == *aimd
+        settings.choice == choice && settings.limit == *limit
     }
 
     /// Returns the algorithm of the limit.

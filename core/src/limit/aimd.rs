@@ -6,12 +6,12 @@
 //!           (outside a cooldown)                        once per cascade
 //! ```
 //!
-//! The algorithm is that of Chiu and Jain (1989). The numbers are the defaults of [`AimdConfig`].
+//! The algorithm is that of Chiu and Jain (1989). The numbers are the defaults of [`LimitConfig`].
 //!
 //! A *cascade* is the group of calls that were in flight when the provider began to answer 429. A cascade
 //! cuts the limit once: only a call granted after the last cut can cut it again.
 
-use super::config::{AimdConfig, CutRule};
+use super::config::{CutRule, LimitConfig};
 use super::ramp::Ramp;
 use super::{CallReport, Cascade, LimitAlgorithm, LimitState, scaled_down};
 use crate::call::Outcome;
@@ -21,7 +21,7 @@ use crate::time::Instant;
 /// The default limit algorithm. See the [module documentation](self).
 #[derive(Clone, Debug)]
 pub struct Aimd {
-    config: AimdConfig,
+    config: LimitConfig,
     max: u32,
     /// The limit while no ramp runs.
     limit: u32,
@@ -37,12 +37,12 @@ pub struct Aimd {
 
 impl Aimd {
     /// Creates a limit of at most `max`, where 0 counts as 1. Returns an error if a setting is out of range.
-    pub fn new(config: AimdConfig, max: u32) -> Result<Self, ConfigError> {
+    pub fn new(config: LimitConfig, max: u32) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self::validated(config, max.max(1)))
     }
 
-    pub(crate) fn validated(config: AimdConfig, max: u32) -> Self {
+    pub(crate) fn validated(config: LimitConfig, max: u32) -> Self {
         let target = config.initial_limit.unwrap_or(max).clamp(1, max);
         let ramp = (!config.ramp.is_zero() && target > 1).then_some(Ramp {
             from: 1,
@@ -162,7 +162,7 @@ impl LimitAlgorithm for Aimd {
     }
 
     /// Replaces the settings. If `ramp` changed, a new ramp starts, from 1 to the present limit.
-    fn reconfigure(&mut self, now: Instant, config: &AimdConfig) {
+    fn reconfigure(&mut self, now: Instant, config: &LimitConfig) {
         self.end_finished_ramp(now);
         if config.ramp != self.config.ramp {
             let (target, span) = (self.limit, config.ramp);

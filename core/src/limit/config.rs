@@ -41,7 +41,7 @@ pub enum CooldownRule {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
-pub struct AimdConfig {
+pub struct LimitConfig {
     /// The limit to start at, at least 1. Values above the effective maximum count as the maximum. `None`
     /// (the default) starts at the maximum.
     pub initial_limit: Option<u32>,
@@ -77,7 +77,7 @@ pub struct AimdConfig {
     pub cooldown_rule: CooldownRule,
 }
 
-impl Default for AimdConfig {
+impl Default for LimitConfig {
     fn default() -> Self {
         Self {
             initial_limit: None,
@@ -96,7 +96,7 @@ impl Default for AimdConfig {
     }
 }
 
-impl AimdConfig {
+impl LimitConfig {
     /// Returns an error that names the first field whose value is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (field, value) in [("initial_limit", self.initial_limit), ("max_limit", self.max_limit)] {

@@ -8,13 +8,13 @@ use alloc::boxed::Box;
 
 use super::cooldown::Cooldown;
 use super::start_up::StartUp;
-use super::{Aimd, AimdConfig, CallReport, LimitAlgorithm, LimitChoice, LimitState};
+use super::{Aimd, CallReport, LimitAlgorithm, LimitChoice, LimitConfig, LimitState};
 use crate::call::{Completion, Outcome};
 use crate::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Controller {
-    config: AimdConfig,
+    config: LimitConfig,
     algorithm: Box<dyn LimitAlgorithm>,
     /// The algorithm as a setting; `None` for a custom algorithm.
     choice: Option<LimitChoice>,
@@ -126,7 +126,7 @@ impl RecordedInstant {
 /// Settings.
 impl Controller {
     /// Creates a controller under a provider cap of `cap`. The settings must be valid.
-    pub(crate) fn new(config: AimdConfig, cap: u32) -> Self {
+    pub(crate) fn new(config: LimitConfig, cap: u32) -> Self {
         let effective_max = effective_max(&config, cap);
         let algorithm = Aimd::validated(config.clone(), effective_max);
         Self {
@@ -147,7 +147,7 @@ impl Controller {
         }
     }
 
-    pub(crate) fn config(&self) -> &AimdConfig {
+    pub(crate) fn config(&self) -> &LimitConfig {
         &self.config
     }
 
@@ -163,7 +163,7 @@ impl Controller {
     }
 
     /// Sets the limit settings, and restarts the limit from them with AIMD and without a cooldown.
-    pub(crate) fn configure(&mut self, now: Instant, config: AimdConfig, cap: u32) {
+    pub(crate) fn configure(&mut self, now: Instant, config: LimitConfig, cap: u32) {
         self.effective_max = effective_max(&config, cap);
         self.config = config;
         self.install_aimd();
@@ -172,7 +172,7 @@ impl Controller {
     }
 
     /// Changes the settings, and keeps the limit as far as they allow.
-    pub(crate) fn reconfigure(&mut self, now: Instant, config: AimdConfig, cap: u32, lifts: bool) {
+    pub(crate) fn reconfigure(&mut self, now: Instant, config: LimitConfig, cap: u32, lifts: bool) {
         self.algorithm.reconfigure(now, &config);
         if self.choice != Some(LimitChoice::Aimd) && config.ramp != self.config.ramp {
             // The ramp restarts as that of AIMD does: from 1 to the present limit.
@@ -401,9 +401,9 @@ impl Controller {
             self.cooldown.on_outcome(now, outcome, self.in_flight);
         }
         if self.is_timed {
-            self.end_timed(now, grant, outcome, done.requested_pause());
+            self.end_timed(now, grant, outcome, done.positive_retry_after());
         } else {
-            let call = self.report(now, grant, outcome, done.requested_pause(), Duration::ZERO);
+            let call = self.report(now, grant, outcome, done.positive_retry_after(), Duration::ZERO);
             self.algorithm.on_outcome(now, &call);
             self.steady_limit = self.clamped_limit(now);
         }
@@ -494,18 +494,19 @@ impl Controller {
     #[cold]
     fn rate_limited(&mut self, now: Instant, grant: &Grant, done: &Completion) {
         let latency = self.latency(now, grant).unwrap_or(Duration::ZERO);
-        let pause = self.algorithm.pause(now, &self.report(now, grant, done.outcome, done.requested_pause(), latency));
+        let pause =
+            self.algorithm.cooldown(now, &self.report(now, grant, done.outcome, done.positive_retry_after(), latency));
         let pause = pause.unwrap_or(self.config.cooldown);
         // A pause without a Retry-After is never longer than the configured cooldown.
-        let pause = if done.requested_pause().is_some() { pause } else { pause.min(self.config.cooldown) };
+        let pause = if done.positive_retry_after().is_some() { pause } else { pause.min(self.config.cooldown) };
         self.cooldown.on_rate_limited(now, &self.config, pause);
         if let Some(until) = self.cooldown.until(now) {
-            self.algorithm.on_pause(now, until);
+            self.algorithm.on_cooldown(now, until);
         }
     }
 }
 
 /// Returns the lower of the provider's cap and the resource's own maximum, at least 1.
-fn effective_max(config: &AimdConfig, cap: u32) -> u32 {
+fn effective_max(config: &LimitConfig, cap: u32) -> u32 {
     config.max_limit.map_or(cap, |max| max.min(cap)).max(1)
 }

@@ -1,6 +1,6 @@
 //! The cooldown of a resource after rate limits.
 
-use super::{AimdConfig, CooldownRule};
+use super::{CooldownRule, LimitConfig};
 use crate::call::Outcome;
 use crate::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ impl Cooldown {
 
     /// Records a rate limit and starts a cooldown of `pause`, at most `max_cooldown`. A `pause` of zero
     /// starts none.
-    pub(super) fn on_rate_limited(&mut self, now: Instant, config: &AimdConfig, pause: Duration) {
+    pub(super) fn on_rate_limited(&mut self, now: Instant, config: &LimitConfig, pause: Duration) {
         self.consecutive_rate_limits = self.consecutive_rate_limits.saturating_add(1);
         if pause.is_zero() {
             return;

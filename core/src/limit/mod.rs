@@ -12,11 +12,11 @@
 //! [`Aimd`] is the default of the core, and its reference. [`Tide`] is the default of the hosts. A *cascade*
 //! is the group of calls that were in flight when the provider began to answer 429.
 //!
-//! A [start-up ramp](AimdConfig::ramp) can be combined with any of them. It bounds the limit by time until it
+//! A [start-up ramp](LimitConfig::ramp) can be combined with any of them. It bounds the limit by time until it
 //! reaches its target or a call is rate limited.
 //!
 //! A Retry-After pauses the whole resource. An algorithm can shorten this pause if it has measured that the
-//! Retry-After applies to the rejected call only: see [`LimitAlgorithm::pause`].
+//! Retry-After applies to the rejected call only: see [`LimitAlgorithm::cooldown`].
 
 pub mod aimd;
 mod choice;
@@ -36,7 +36,7 @@ use crate::time::{Duration, Instant};
 
 pub use aimd::Aimd;
 pub use choice::LimitChoice;
-pub use config::{AimdConfig, CooldownRule, CutRule};
+pub use config::{CooldownRule, CutRule, LimitConfig};
 pub use fixed::Fixed;
 pub use tide::{RetryAfterStops, Tide, TideConfig};
 pub use vegas::{Vegas, VegasConfig};
@@ -125,18 +125,18 @@ pub trait LimitAlgorithm: Send {
 
     /// Returns how long a rate-limited call pauses the resource.
     ///
-    /// Zero means no pause. `None` means the configured [cooldown](AimdConfig::cooldown), which is also the
+    /// Zero means no pause. `None` means the configured [cooldown](LimitConfig::cooldown), which is also the
     /// upper bound if the call has no Retry-After. The default implementation returns the Retry-After.
     ///
     /// Request admission calls this before [`LimitAlgorithm::on_outcome`], so [`CallReport::is_cooling_down`]
     /// covers only the cooldowns of earlier calls here.
-    fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
+    fn cooldown(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
         call.retry_after
     }
 
     /// Handles a pause: a rate-limited call leaves the resource paused until `until`. The call's
     /// [`LimitAlgorithm::on_outcome`] follows.
-    fn on_pause(&mut self, _now: Instant, _until: Instant) {}
+    fn on_cooldown(&mut self, _now: Instant, _until: Instant) {}
 
     /// Returns the instant before which no call may start, whatever the limit, or `None` if calls may start
     /// at once.
@@ -172,7 +172,7 @@ pub trait LimitAlgorithm: Send {
 
     /// Replaces the settings of the resource and keeps what the limit has learned so far. Algorithms with
     /// settings of their own ignore this call, which is the default implementation.
-    fn reconfigure(&mut self, _now: Instant, _config: &AimdConfig) {}
+    fn reconfigure(&mut self, _now: Instant, _config: &LimitConfig) {}
 
     /// Returns whether any later result may depend on an instant or on the latency of a call. No clock is
     /// read if this is `false` and nothing else needs the time.

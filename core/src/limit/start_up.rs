@@ -5,7 +5,7 @@
 //! [`Aimd`](super::Aimd) has its own ramp, which reproduces the recorded traces, and does not use this one.
 
 use super::ramp::Ramp;
-use super::{AimdConfig, RampState};
+use super::{LimitConfig, RampState};
 use crate::time::{Duration, Instant};
 
 /// A ramp that is running, or may start again after an idle time.
@@ -20,7 +20,7 @@ pub(crate) struct StartUp {
 
 impl StartUp {
     /// Creates the ramp of these settings, from 1 to `target`. Returns `None` if the settings have no ramp.
-    pub(crate) fn new(config: &AimdConfig, target: u32) -> Option<Self> {
+    pub(crate) fn new(config: &LimitConfig, target: u32) -> Option<Self> {
         let span = config.ramp;
         if span.is_zero() {
             return None;

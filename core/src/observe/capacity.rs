@@ -27,7 +27,7 @@ use super::sink::SCHEMA;
 use crate::budget::{BudgetSource, StatedRate};
 use crate::limit::LimitChoice;
 use crate::pipeline::PipelineConfig;
-use crate::request::{AimdConfig, HealthConfig, RequestAdmission, ResourceBaseline};
+use crate::request::{HealthConfig, LimitConfig, RequestAdmission, ResourceBaseline};
 use crate::time::Instant;
 
 /// Where a value came from.
@@ -146,7 +146,7 @@ pub struct CallCapacity {
     /// The limit in force when the plan was created.
     pub limit: u32,
     /// The settings of the adaptive limit.
-    pub settings: AimdConfig,
+    pub settings: LimitConfig,
 }
 
 /// The state at the end of a run.

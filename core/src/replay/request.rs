@@ -7,7 +7,7 @@ use super::recorded::{Machine, Recorded};
 use crate::budget::{BudgetConfig, Correction};
 use crate::error::ConfigError;
 use crate::lease::{LeaseId, ReleaseResult};
-use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
+use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
 use crate::request::event::{RequestEvent, RequestInterest};
 use crate::request::{
     AcquireResult, AfterCall, Completion, Denial, Domain, FallbackId, GroupId, ProviderModelId, Request,
@@ -58,14 +58,14 @@ impl Recorded<RequestAdmission> {
     }
 
     /// Calls [`RequestAdmission::configure`], and records it unless it fails.
-    pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+    pub fn configure(&mut self, now: Instant, resource: ResourceId, config: LimitConfig) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::Configure { now, resource, config: config.clone() });
         let answer = self.machine.configure(now, resource, config);
         self.record_accepted(command, answer)
     }
 
     /// Calls [`RequestAdmission::reconfigure`], and records it unless it fails.
-    pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+    pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: LimitConfig) -> Result<(), ConfigError> {
         let command = self.prepare(|| RequestCommand::Reconfigure { now, resource, config: config.clone() });
         let answer = self.machine.reconfigure(now, resource, config);
         self.record_accepted(command, answer)

@@ -8,7 +8,7 @@ use super::keys::{Domain, ProviderModelId, Request, ResourceId};
 use crate::budget::{BudgetConfig, Correction};
 use crate::call::Completion;
 use crate::lease::LeaseId;
-use crate::limit::{AimdConfig, LimitChoice};
+use crate::limit::{LimitChoice, LimitConfig};
 use crate::time::Instant;
 use crate::yielding::TaskToken;
 
@@ -34,12 +34,12 @@ pub enum RequestCommand {
     Configure {
         now: Instant,
         resource: ResourceId,
-        config: AimdConfig,
+        config: LimitConfig,
     },
     Reconfigure {
         now: Instant,
         resource: ResourceId,
-        config: AimdConfig,
+        config: LimitConfig,
     },
     ChooseAlgorithm {
         now: Instant,

@@ -1,7 +1,7 @@
 //! Settings of request admission.
 
 use crate::error::{ConfigError, require};
-use crate::limit::AimdConfig;
+use crate::limit::LimitConfig;
 use crate::time::Duration;
 
 /// Settings of a [`RequestAdmission`](super::RequestAdmission).
@@ -10,7 +10,8 @@ use crate::time::Duration;
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct RequestConfig {
     /// The limit settings of resources that have no settings of their own.
-    pub aimd: AimdConfig,
+    #[cfg_attr(feature = "serde", serde(rename = "aimd"))]
+    pub limit: LimitConfig,
     /// When a provider counts as down, and how it is probed. `None` disables health tracking: a provider
     /// never counts as down. The default is [`HealthConfig::default`].
     ///
@@ -35,7 +36,7 @@ pub struct RequestConfig {
 impl Default for RequestConfig {
     fn default() -> Self {
         Self {
-            aimd: AimdConfig::default(),
+            limit: LimitConfig::default(),
             health: Some(HealthConfig::default()),
             default_timeout: None,
             controller: 0,

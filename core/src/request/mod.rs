@@ -75,7 +75,7 @@ mod tests_health_calls;
 mod tests_ramp;
 
 pub use crate::call::{Completion, Outcome};
-pub use crate::limit::{AimdConfig, CooldownRule, CutRule};
+pub use crate::limit::{CooldownRule, CutRule, LimitConfig};
 pub use admission::{CallWait, MAX_UNREGISTERED_TENANTS, RequestAdmission};
 pub use answer::{AcquireResult, AfterCall, Denial, DenialReason, RequestEffect, RequestLease, Retry, WaiterId};
 pub use command::RequestCommand;

@@ -14,10 +14,10 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn new(cap: u32, aimd: AimdConfig) -> Self {
+    pub(crate) fn new(cap: u32, limit: LimitConfig) -> Self {
         // Without health tracking, no outcome of a call prevents the next one. These tests are about limits
         // and budgets.
-        Self::of(RequestConfig { aimd, health: None, ..RequestConfig::default() }, cap)
+        Self::of(RequestConfig { limit, health: None, ..RequestConfig::default() }, cap)
     }
 
     pub(crate) fn of(config: RequestConfig, cap: u32) -> Self {

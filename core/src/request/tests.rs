@@ -15,7 +15,7 @@ fn rate_limited(retry_after: Duration) -> Completion {
 
 #[test]
 fn a_burst_of_rate_limits_cuts_the_limit_once() {
-    let mut bench = Bench::new(8, AimdConfig::default());
+    let mut bench = Bench::new(8, LimitConfig::default());
     for lease in bench.take(8) {
         bench.end(lease, Outcome::RateLimited);
     }
@@ -25,8 +25,8 @@ fn a_burst_of_rate_limits_cuts_the_limit_once() {
 
 #[test]
 fn a_late_rate_limit_of_an_old_burst_does_not_cut_the_limit_again_after_recovery() {
-    let aimd = AimdConfig { successes_until_increase: 1, ..AimdConfig::default() };
-    let mut bench = Bench::new(4, aimd);
+    let limit = LimitConfig { successes_until_increase: 1, ..LimitConfig::default() };
+    let mut bench = Bench::new(4, limit);
     let mut leases = bench.take(2);
     bench.end(leases.remove(0), Outcome::RateLimited);
     assert_eq!(bench.limit(), 3);
@@ -39,7 +39,7 @@ fn a_late_rate_limit_of_an_old_burst_does_not_cut_the_limit_again_after_recovery
 
 #[test]
 fn a_long_cooldown_is_not_shortened_by_a_later_rate_limit() {
-    let mut bench = Bench::new(4, AimdConfig::default());
+    let mut bench = Bench::new(4, LimitConfig::default());
     let mut leases = bench.take(2);
     bench.end(leases.remove(0), rate_limited(Duration::from_secs(30)));
     bench.end(leases.remove(0), rate_limited(Duration::from_secs(1)));
@@ -51,7 +51,7 @@ fn a_long_cooldown_is_not_shortened_by_a_later_rate_limit() {
 
 #[test]
 fn no_cooldown_is_longer_than_the_configured_maximum() {
-    let mut bench = Bench::new(4, AimdConfig::default());
+    let mut bench = Bench::new(4, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(86_400)));
     let end = Instant::ZERO + Duration::from_secs(600);
@@ -60,7 +60,7 @@ fn no_cooldown_is_longer_than_the_configured_maximum() {
 
 #[test]
 fn a_waiter_is_granted_at_the_exact_end_of_a_cooldown() {
-    let mut bench = Bench::new(2, AimdConfig::default());
+    let mut bench = Bench::new(2, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(5)));
     let waiter = bench.wait(Request::new(CHAT));
@@ -77,7 +77,7 @@ fn a_waiter_is_granted_at_the_exact_end_of_a_cooldown() {
 
 #[test]
 fn waiters_are_granted_at_the_exact_instants_of_ramp_steps() {
-    let mut bench = Bench::new(5, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() });
+    let mut bench = Bench::new(5, LimitConfig { ramp: Duration::from_secs(8), ..LimitConfig::default() });
     bench.after(Duration::from_secs(100));
     let first = bench.take(1).remove(0);
     let _waiters: Vec<_> = (0..4).map(|_| bench.wait(Request::new(CHAT))).collect();
@@ -93,8 +93,8 @@ fn waiters_are_granted_at_the_exact_instants_of_ramp_steps() {
 
 #[test]
 fn a_rate_limit_early_in_a_ramp_does_not_keep_the_limit_low() {
-    let aimd = AimdConfig { ramp: Duration::from_secs(10), successes_until_increase: 1, ..AimdConfig::default() };
-    let mut bench = Bench::new(8, aimd);
+    let limit = LimitConfig { ramp: Duration::from_secs(10), successes_until_increase: 1, ..LimitConfig::default() };
+    let mut bench = Bench::new(8, limit);
     let lease = bench.take(1).remove(0);
     bench.end(lease, Outcome::RateLimited);
     assert_eq!(bench.state().ramp, None);
@@ -105,7 +105,7 @@ fn a_rate_limit_early_in_a_ramp_does_not_keep_the_limit_low() {
 
 #[test]
 fn a_provider_failure_does_not_affect_a_ramp() {
-    let mut bench = Bench::new(5, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() });
+    let mut bench = Bench::new(5, LimitConfig { ramp: Duration::from_secs(8), ..LimitConfig::default() });
     let lease = bench.take(1).remove(0);
     bench.after(Duration::from_secs(4));
     bench.end(lease, Outcome::ProviderFailure);
@@ -116,8 +116,8 @@ fn a_provider_failure_does_not_affect_a_ramp() {
 
 #[test]
 fn successes_during_a_cooldown_do_not_raise_the_limit() {
-    let aimd = AimdConfig { successes_until_increase: 1, ..AimdConfig::default() };
-    let mut bench = Bench::new(8, aimd);
+    let limit = LimitConfig { successes_until_increase: 1, ..LimitConfig::default() };
+    let mut bench = Bench::new(8, limit);
     let mut leases = bench.take(3);
     bench.end(leases.remove(0), Outcome::RateLimited);
     for lease in leases {
@@ -128,7 +128,7 @@ fn successes_during_a_cooldown_do_not_raise_the_limit() {
 
 #[test]
 fn a_waiter_at_its_deadline_is_rejected_even_if_a_slot_is_released_at_that_instant() {
-    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut bench = Bench::new(1, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     let late = bench.wait(Request::new(CHAT).within(Duration::from_secs(1)));
     bench.after(Duration::from_secs(1));
@@ -142,7 +142,7 @@ fn a_waiter_at_its_deadline_is_rejected_even_if_a_slot_is_released_at_that_insta
 
 #[test]
 fn a_request_with_a_timeout_of_zero_is_granted_at_once_or_rejected() {
-    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut bench = Bench::new(1, LimitConfig::default());
     let now_or_never = Request::new(CHAT).within(Duration::ZERO);
     let AcquireResult::Granted(lease) = bench.machine.acquire(bench.now, &now_or_never) else {
         panic!("there is room")
@@ -157,7 +157,7 @@ fn a_request_with_a_timeout_of_zero_is_granted_at_once_or_rejected() {
 
 #[test]
 fn a_cancelled_waiter_leaves_the_queue_and_leaks_nothing() {
-    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut bench = Bench::new(1, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     let first = bench.wait(Request::new(CHAT));
     let second = bench.wait(Request::new(CHAT));
@@ -173,7 +173,7 @@ fn a_cancelled_waiter_leaves_the_queue_and_leaks_nothing() {
 
 #[test]
 fn shutdown_rejects_waiters_and_leaves_leases_valid() {
-    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut bench = Bench::new(1, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     bench.wait(Request::new(CHAT).within(Duration::from_secs(9)));
     bench.machine.shutdown(bench.now);
@@ -186,7 +186,7 @@ fn shutdown_rejects_waiters_and_leaves_leases_valid() {
 
 #[test]
 fn a_request_for_an_unregistered_resource_is_rejected_at_once() {
-    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut bench = Bench::new(1, LimitConfig::default());
     let unregistered = Request::new(ResourceId::new(0, 9));
     assert_eq!(
         bench.machine.try_acquire(bench.now, &unregistered).expect_err("denied").reason,
@@ -197,7 +197,7 @@ fn a_request_for_an_unregistered_resource_is_rejected_at_once() {
 
 #[test]
 fn the_lowest_cap_of_all_aliases_applies_and_a_raised_cap_raises_an_uncut_limit() {
-    let mut bench = Bench::new(4, AimdConfig::default());
+    let mut bench = Bench::new(4, LimitConfig::default());
     let set_cap = |bench: &mut Bench, alias, cap| {
         bench.machine.register(bench.now, "provider", "model", alias, cap).expect("a valid cap")
     };
@@ -219,7 +219,7 @@ fn the_lowest_cap_of_all_aliases_applies_and_a_raised_cap_raises_an_uncut_limit(
 
 #[test]
 fn domains_share_the_cap_and_a_blocked_one_does_not_block_another() {
-    let mut bench = Bench::new(2, AimdConfig::default());
+    let mut bench = Bench::new(2, LimitConfig::default());
     let embedding = bench.machine.resource(ProviderModelId::new(0, 0), Domain::Embedding).expect("a known model");
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(60)));
@@ -233,7 +233,7 @@ fn domains_share_the_cap_and_a_blocked_one_does_not_block_another() {
 
 #[test]
 fn try_acquire_does_not_overtake_a_waiter_that_could_be_granted() {
-    let mut bench = Bench::new(2, AimdConfig::default());
+    let mut bench = Bench::new(2, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(1)));
     let waiter = bench.wait(Request::new(CHAT));
@@ -248,7 +248,7 @@ fn try_acquire_does_not_overtake_a_waiter_that_could_be_granted() {
 
 #[test]
 fn rejected_releases_are_distinguished_and_counted_and_change_nothing_else() {
-    let mut bench = Bench::new(2, AimdConfig::default());
+    let mut bench = Bench::new(2, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     let id = lease.id();
     let mut answer = |id| bench.machine.release(bench.now, RequestLease::from_id(id), &Outcome::Success.into());
@@ -267,7 +267,7 @@ fn rejected_releases_are_distinguished_and_counted_and_change_nothing_else() {
 
 #[test]
 fn reading_a_snapshot_changes_nothing() {
-    let mut bench = Bench::new(9, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() });
+    let mut bench = Bench::new(9, LimitConfig { ramp: Duration::from_secs(8), ..LimitConfig::default() });
     let leases = bench.take(1);
     bench.after(Duration::from_secs(4));
     let before = bench.state();
@@ -281,12 +281,12 @@ fn reading_a_snapshot_changes_nothing() {
 
 #[test]
 fn an_idle_resource_ramps_again_from_half_its_limit_if_configured() {
-    let aimd = AimdConfig {
+    let limit = LimitConfig {
         ramp: Duration::from_secs(4),
         ramp_after_idle: Some(Duration::from_secs(60)),
-        ..AimdConfig::default()
+        ..LimitConfig::default()
     };
-    let mut bench = Bench::new(8, aimd);
+    let mut bench = Bench::new(8, limit);
     bench.succeed(1);
     bench.after(Duration::from_secs(30));
     bench.succeed(1);
@@ -300,8 +300,8 @@ fn an_idle_resource_ramps_again_from_half_its_limit_if_configured() {
 
 #[test]
 fn settings_out_of_range_are_rejected_with_the_name_of_the_field() {
-    let aimd = AimdConfig { decrease_factor: 1.0, ..AimdConfig::default() };
-    let error = RequestAdmission::new(RequestConfig { aimd, ..RequestConfig::default() }).expect_err("out of range");
+    let limit = LimitConfig { decrease_factor: 1.0, ..LimitConfig::default() };
+    let error = RequestAdmission::new(RequestConfig { limit, ..RequestConfig::default() }).expect_err("out of range");
     assert_eq!(error.field, "decrease_factor");
 }
 
@@ -315,7 +315,7 @@ fn state_machines_are_send() {
 
 #[test]
 fn a_wake_up_is_armed_again_for_a_new_waiter_after_its_only_waiter_left() {
-    let mut bench = Bench::new(2, AimdConfig::default());
+    let mut bench = Bench::new(2, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(5)));
     let denied = bench.machine.acquire(bench.now, &Request::new(CHAT).within(Duration::ZERO));
@@ -329,13 +329,13 @@ fn a_wake_up_is_armed_again_for_a_new_waiter_after_its_only_waiter_left() {
 
 #[test]
 fn a_limit_that_is_not_fully_used_does_not_grow_with_grow_on_evidence() {
-    let aimd = AimdConfig {
+    let limit = LimitConfig {
         initial_limit: Some(4),
         successes_until_increase: 2,
         grow_on_evidence: true,
-        ..AimdConfig::default()
+        ..LimitConfig::default()
     };
-    let mut bench = Bench::new(8, aimd);
+    let mut bench = Bench::new(8, limit);
     bench.succeed(10);
     assert_eq!(bench.limit(), 4, "one call at a time is no evidence for a limit of 5");
     for lease in bench.take(4) {
@@ -346,7 +346,7 @@ fn a_limit_that_is_not_fully_used_does_not_grow_with_grow_on_evidence() {
 
 #[test]
 fn a_fixed_limit_does_not_change_but_cooldowns_still_apply() {
-    let mut bench = Bench::new(8, AimdConfig::default());
+    let mut bench = Bench::new(8, LimitConfig::default());
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(limit::Fixed::new(3))).expect("a known resource");
     let mut leases = bench.take(3);
     bench.end(leases.remove(0), rate_limited(Duration::from_secs(1)));
@@ -386,7 +386,7 @@ fn limit_behind_a_knee(bench: &mut Bench, knee: u32, calls: u32) -> u32 {
 
 #[test]
 fn vegas_settles_slightly_above_the_knee_of_a_queueing_provider_and_follows_it() {
-    let mut bench = Bench::new(256, AimdConfig::default());
+    let mut bench = Bench::new(256, LimitConfig::default());
     let vegas = limit::Vegas::new(limit::VegasConfig::default()).expect("valid settings");
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(vegas)).expect("a known resource");
     for knee in [24, 8, 40] {
@@ -397,7 +397,7 @@ fn vegas_settles_slightly_above_the_knee_of_a_queueing_provider_and_follows_it()
 
 #[test]
 fn vegas_cuts_once_for_a_burst_of_rate_limits() {
-    let mut bench = Bench::new(64, AimdConfig::default());
+    let mut bench = Bench::new(64, LimitConfig::default());
     let config = limit::VegasConfig { initial_limit: 16, ..limit::VegasConfig::default() };
     bench
         .machine
@@ -411,7 +411,7 @@ fn vegas_cuts_once_for_a_burst_of_rate_limits() {
 
 #[test]
 fn try_acquire_after_a_clock_jump_leaves_the_wake_up_of_the_waiter_due() {
-    let mut bench = Bench::new(2, AimdConfig::default());
+    let mut bench = Bench::new(2, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     bench.end(lease, rate_limited(Duration::from_secs(5)));
     let waiter = bench.wait(Request::new(CHAT));
@@ -424,7 +424,7 @@ fn try_acquire_after_a_clock_jump_leaves_the_wake_up_of_the_waiter_due() {
 
 #[test]
 fn ids_of_another_controller_are_rejected_without_a_panic() {
-    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut bench = Bench::new(1, LimitConfig::default());
     let config = RequestConfig { controller: 1, ..RequestConfig::default() };
     let mut other = RequestAdmission::new(config).expect("valid settings");
     let foreign_model = other.register(bench.now, "provider", "model", "default", 1).expect("a valid cap");
@@ -449,7 +449,7 @@ fn ids_of_another_controller_are_rejected_without_a_panic() {
     assert!(bench.machine.snapshot(bench.now, foreign).is_none() && bench.machine.stats(bench.now, foreign).is_none());
     assert!(bench.machine.provider_model(bench.now, foreign_model).is_none());
     assert!(bench.machine.settings(foreign).is_none());
-    let error = bench.machine.configure(bench.now, foreign, AimdConfig::default()).expect_err("unknown");
+    let error = bench.machine.configure(bench.now, foreign, LimitConfig::default()).expect_err("unknown");
     assert_eq!(error.field, "resource");
     assert!(bench.machine.set_algorithm(bench.now, foreign, Box::new(limit::Fixed::new(3))).is_err());
     assert!(bench.machine.set_budgets(bench.now, foreign, &[]).is_err());
@@ -461,7 +461,7 @@ fn ids_of_another_controller_are_rejected_without_a_panic() {
 #[test]
 fn a_snapshot_shows_leases_that_may_have_leaked() {
     let ramp = Duration::from_secs(1);
-    let mut bench = Bench::new(4, AimdConfig { ramp, initial_limit: Some(4), ..AimdConfig::default() });
+    let mut bench = Bench::new(4, LimitConfig { ramp, initial_limit: Some(4), ..LimitConfig::default() });
     let lost = bench.take(1).remove(0);
     bench.after(ramp);
     let id = bench.take(1).remove(0);

@@ -8,8 +8,8 @@ use crate::lease::ReleaseResult;
 use crate::time::{Duration, Instant};
 use RequestEventKind::*;
 
-fn with_events(cap: u32, aimd: AimdConfig) -> Bench {
-    let mut bench = Bench::new(cap, aimd);
+fn with_events(cap: u32, limit: LimitConfig) -> Bench {
+    let mut bench = Bench::new(cap, limit);
     bench.machine.set_interest(bench.now, RequestInterest::ALL);
     bench
 }
@@ -24,7 +24,7 @@ fn kinds(bench: &mut Bench) -> Vec<RequestEventKind> {
 
 #[test]
 fn an_immediate_grant_emits_a_wait_of_zero() {
-    let mut bench = with_events(2, AimdConfig::default());
+    let mut bench = with_events(2, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     assert_eq!(kinds(&mut bench), [WaitStarted, WaitCompleted, LeaseAcquired, CallStarted]);
     bench.end(lease, Outcome::Success);
@@ -35,7 +35,7 @@ fn an_immediate_grant_emits_a_wait_of_zero() {
 
 #[test]
 fn a_wait_emits_events_from_its_start_to_its_grant() {
-    let mut bench = with_events(1, AimdConfig::default());
+    let mut bench = with_events(1, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     drain(&mut bench);
     let waiter = bench.wait(Request::new(CHAT));
@@ -55,7 +55,7 @@ fn a_wait_emits_events_from_its_start_to_its_grant() {
 
 #[test]
 fn a_wait_that_ends_without_a_grant_emits_the_reason() {
-    let mut bench = with_events(1, AimdConfig::default());
+    let mut bench = with_events(1, LimitConfig::default());
     let _lease = bench.take(1);
     let cancelled = bench.wait(Request::new(CHAT));
     bench.wait(Request::new(CHAT).within(Duration::from_secs(1)));
@@ -75,7 +75,7 @@ fn a_wait_that_ends_without_a_grant_emits_the_reason() {
 #[test]
 fn a_rate_limit_emits_the_cut_the_cooldown_its_cap_and_the_end_of_a_ramp() {
     let ramp = Duration::from_secs(10);
-    let mut bench = with_events(11, AimdConfig { ramp, ..AimdConfig::default() });
+    let mut bench = with_events(11, LimitConfig { ramp, ..LimitConfig::default() });
     let lease = bench.take(1).remove(0);
     bench.after(Duration::from_secs(4));
     drain(&mut bench);
@@ -97,8 +97,8 @@ fn a_rate_limit_emits_the_cut_the_cooldown_its_cap_and_the_end_of_a_ramp() {
 
 #[test]
 fn recovery_emits_the_soft_ceiling_and_the_full_recovery() {
-    let aimd = AimdConfig { successes_until_increase: 1, initial_limit: Some(4), ..AimdConfig::default() };
-    let mut bench = with_events(6, aimd);
+    let limit = LimitConfig { successes_until_increase: 1, initial_limit: Some(4), ..LimitConfig::default() };
+    let mut bench = with_events(6, limit);
     let lease = bench.take(1).remove(0);
     bench.end(lease, Outcome::RateLimited);
     bench.after(Duration::from_secs(2));
@@ -122,7 +122,7 @@ fn is_limit_increase(payload: &RequestEventPayload) -> bool {
 #[test]
 fn ramp_steps_are_emitted_at_the_instants_at_which_they_serve_waiters() {
     let ramp = Duration::from_secs(4);
-    let mut bench = with_events(5, AimdConfig { ramp, ..AimdConfig::default() });
+    let mut bench = with_events(5, LimitConfig { ramp, ..LimitConfig::default() });
     let _lease = bench.take(1);
     let _waiters: Vec<_> = (0..4).map(|_| bench.wait(Request::new(CHAT))).collect();
     drain(&mut bench);
@@ -138,7 +138,7 @@ fn ramp_steps_are_emitted_at_the_instants_at_which_they_serve_waiters() {
 
 #[test]
 fn registrations_cap_changes_and_corrections_are_emitted() {
-    let mut bench = with_events(8, AimdConfig::default());
+    let mut bench = with_events(8, LimitConfig::default());
     let model = bench.machine.register(bench.now, "provider", "model", "second", 5).expect("a valid cap");
     let payloads: Vec<_> = drain(&mut bench).iter().map(|event| (event.scope, event.payload)).collect();
     let whole = EventScope::Model(model);
@@ -155,7 +155,7 @@ fn registrations_cap_changes_and_corrections_are_emitted() {
 
 #[test]
 fn a_rejected_release_is_emitted_with_its_cause() {
-    let mut bench = with_events(1, AimdConfig::default());
+    let mut bench = with_events(1, LimitConfig::default());
     let lease = bench.take(1).remove(0);
     let id = lease.id();
     bench.end(lease, Outcome::Success);
@@ -167,7 +167,7 @@ fn a_rejected_release_is_emitted_with_its_cause() {
 
 #[test]
 fn only_enabled_kinds_of_events_are_emitted() {
-    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut bench = Bench::new(1, LimitConfig::default());
     bench.succeed(1);
     assert_eq!(drain(&mut bench), []);
     bench.machine.set_interest(bench.now, RequestInterest::of(&[AcquireDenied]));
@@ -178,7 +178,7 @@ fn only_enabled_kinds_of_events_are_emitted() {
 
 #[test]
 fn events_that_are_not_polled_are_bounded_and_dropped_events_are_counted() {
-    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut bench = Bench::new(1, LimitConfig::default());
     bench.machine.set_interest(bench.now, RequestInterest::of(&[LeaseReleased]));
     for _ in 0..MAX_PENDING + 3 {
         bench.succeed(1);

@@ -13,7 +13,7 @@ use crate::time::{Duration, Instant};
 
 #[test]
 fn why_waiting_returns_the_cap_the_limit_or_the_cooldown() {
-    let mut bench = Bench::new(2, AimdConfig { initial_limit: Some(1), ..AimdConfig::default() });
+    let mut bench = Bench::new(2, LimitConfig { initial_limit: Some(1), ..LimitConfig::default() });
     assert_eq!(bench.machine.why_idle_now(bench.now, CHAT), Some(CallWait::NoRequests));
     let first = bench.take(1).remove(0);
     let waiter = bench.wait(Request::new(CHAT));
@@ -26,7 +26,7 @@ fn why_waiting_returns_the_cap_the_limit_or_the_cooldown() {
     assert_eq!(why, CallWait::Cooldown { until });
     assert_eq!(why.to_string(), "a cooldown is in force until 2.000s");
 
-    let mut full = Bench::new(1, AimdConfig::default());
+    let mut full = Bench::new(1, LimitConfig::default());
     let _lease = full.take(1);
     let waiter = full.wait(Request::new(CHAT));
     assert_eq!(full.machine.why_waiting(full.now, waiter), Some(CallWait::ProviderCap { cap: 1 }));
@@ -37,7 +37,7 @@ fn why_waiting_returns_the_cap_the_limit_or_the_cooldown() {
 
 #[test]
 fn a_paused_model_grants_nothing_and_serves_its_waiters_in_order_once_it_is_resumed() {
-    let mut bench = Bench::new(2, AimdConfig::default());
+    let mut bench = Bench::new(2, LimitConfig::default());
     let model = bench.machine.owner(CHAT).expect("it was registered");
     let held = bench.take(1).remove(0);
     assert!(bench.machine.set_paused(bench.now, model, true));
@@ -70,7 +70,7 @@ fn a_paused_model_grants_nothing_and_serves_its_waiters_in_order_once_it_is_resu
 
 #[test]
 fn why_next_returns_the_reason_of_the_first_waiter_or_none() {
-    let mut bench = Bench::new(2, AimdConfig { initial_limit: Some(1), ..AimdConfig::default() });
+    let mut bench = Bench::new(2, LimitConfig { initial_limit: Some(1), ..LimitConfig::default() });
     assert_eq!(bench.machine.why_next(bench.now, CHAT), None, "it could start");
     let first = bench.take(1).remove(0);
     let limit = CallWait::Limit { limit: 1, in_flight: 1, changes_at: None };
@@ -85,7 +85,7 @@ fn why_next_returns_the_reason_of_the_first_waiter_or_none() {
 
 #[test]
 fn why_next_uses_the_first_to_arrive_of_waiters_that_arrived_at_one_instant() {
-    let mut bench = Bench::new(8, AimdConfig::default());
+    let mut bench = Bench::new(8, LimitConfig::default());
     let budget = BudgetConfig::per_minute(Dimension::TotalTokens, 6_000);
     bench.machine.set_budgets(bench.now, CHAT, &[budget]).expect("a valid budget");
     let of = |tokens| Request::new(CHAT).estimated(Usage::tokens(tokens, 0));
@@ -125,7 +125,7 @@ impl LimitAlgorithm for Spaced {
 
 #[test]
 fn a_call_is_paced_while_fewer_calls_are_in_flight_than_the_limit_allows() {
-    let mut bench = Bench::new(8, AimdConfig::default());
+    let mut bench = Bench::new(8, LimitConfig::default());
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
     let first = bench.take(1).remove(0);
     let waiter = bench.wait(Request::new(CHAT));
@@ -155,7 +155,7 @@ fn try_one(bench: &mut Bench) -> Result<RequestLease, Denial> {
 
 #[test]
 fn try_acquire_is_denied_as_paced_below_the_limit_and_as_no_capacity_at_the_limit() {
-    let mut bench = Bench::new(8, AimdConfig::default());
+    let mut bench = Bench::new(8, LimitConfig::default());
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
     bench.machine.set_interest(bench.now, RequestInterest::of(&[RequestEventKind::AcquireDenied]));
     let pressure = |bench: &Bench| bench.machine.pressure(bench.now, CHAT);
@@ -184,7 +184,7 @@ fn try_acquire_is_denied_as_paced_below_the_limit_and_as_no_capacity_at_the_limi
 
 #[test]
 fn try_acquire_at_a_cap_or_in_a_cooldown_is_not_denied_as_paced() {
-    let mut bench = Bench::new(1, AimdConfig::default());
+    let mut bench = Bench::new(1, LimitConfig::default());
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(Spaced(Instant::ZERO))).expect("a known resource");
     let first = bench.take(1).remove(0);
     assert_eq!(try_one(&mut bench).expect_err("the cap is reached").reason, DenialReason::NoCapacity);
@@ -254,10 +254,10 @@ fn reasons_under_rate_limits(bench: &mut Bench, interval_ms: u64, retry_after: O
 fn after_rate_limits_the_reason_matches_the_state_and_is_never_a_limit_that_is_not_reached() {
     let mut paced_by_tide = 0;
     for retry_after in [None, Some(Duration::from_millis(700))] {
-        let mut aimd = Bench::new(64, AimdConfig::default());
+        let mut aimd = Bench::new(64, LimitConfig::default());
         let [cooldown, paced, _] = reasons_under_rate_limits(&mut aimd, 200, retry_after);
         assert!(cooldown > 1_000 && paced == 0, "{cooldown} {paced}");
-        let mut tide = Bench::new(64, AimdConfig::default());
+        let mut tide = Bench::new(64, LimitConfig::default());
         let algorithm = Tide::new(TideConfig::default()).expect("valid settings");
         tide.machine.set_algorithm(tide.now, CHAT, Box::new(algorithm)).expect("a known resource");
         let [_, paced, _] = reasons_under_rate_limits(&mut tide, 200, retry_after);

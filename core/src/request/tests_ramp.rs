@@ -12,10 +12,10 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Returns a resource with this limit algorithm and a ramp of eight seconds.
 fn ramped(cap: u32, choice: LimitChoice) -> Bench {
-    configured(cap, choice, AimdConfig { ramp: Duration::from_secs(8), ..AimdConfig::default() })
+    configured(cap, choice, LimitConfig { ramp: Duration::from_secs(8), ..LimitConfig::default() })
 }
 
-fn configured(cap: u32, choice: LimitChoice, config: AimdConfig) -> Bench {
+fn configured(cap: u32, choice: LimitChoice, config: LimitConfig) -> Bench {
     let mut bench = Bench::new(cap, config);
     bench.machine.choose_algorithm(bench.now, CHAT, choice).expect("valid settings");
     bench
@@ -92,10 +92,10 @@ fn a_provider_failure_does_not_affect_the_ramp_of_any_algorithm() {
 
 #[test]
 fn a_ramp_that_is_set_or_changed_later_restarts_for_any_algorithm() {
-    let mut bench = configured(5, LimitChoice::Fixed { limit: 5 }, AimdConfig::default());
+    let mut bench = configured(5, LimitChoice::Fixed { limit: 5 }, LimitConfig::default());
     bench.succeed(1);
     assert_eq!(bench.limit(), 5);
-    let ramp = |secs| AimdConfig { ramp: Duration::from_secs(secs), ..AimdConfig::default() };
+    let ramp = |secs| LimitConfig { ramp: Duration::from_secs(secs), ..LimitConfig::default() };
     bench.machine.reconfigure(bench.now, CHAT, ramp(4)).expect("valid settings");
     assert_eq!(bench.limit(), 1);
     bench.succeed(1);
@@ -108,7 +108,7 @@ fn a_ramp_that_is_set_or_changed_later_restarts_for_any_algorithm() {
 #[test]
 fn an_idle_resource_ramps_again_from_half_its_limit_under_any_algorithm() {
     let (ramp, ramp_after_idle) = (Duration::from_secs(4), Some(Duration::from_secs(60)));
-    let config = AimdConfig { ramp, ramp_after_idle, ..AimdConfig::default() };
+    let config = LimitConfig { ramp, ramp_after_idle, ..LimitConfig::default() };
     let mut bench = configured(8, LimitChoice::Fixed { limit: 8 }, config);
     bench.succeed(1);
     bench.after(Duration::from_secs(30));
@@ -151,7 +151,7 @@ impl LimitAlgorithm for LongPause {
 
     fn on_outcome(&mut self, _now: Instant, _call: &crate::limit::CallReport) {}
 
-    fn pause(&self, _now: Instant, _call: &crate::limit::CallReport) -> Option<Duration> {
+    fn cooldown(&self, _now: Instant, _call: &crate::limit::CallReport) -> Option<Duration> {
         Some(Duration::from_secs(10))
     }
 
@@ -160,7 +160,7 @@ impl LimitAlgorithm for LongPause {
 
 #[test]
 fn a_pause_without_retry_after_is_bounded_by_the_configured_cooldown() {
-    let mut bench = Bench::new(4, AimdConfig { cooldown: SECOND, ..AimdConfig::default() });
+    let mut bench = Bench::new(4, LimitConfig { cooldown: SECOND, ..LimitConfig::default() });
     bench.machine.set_algorithm(bench.now, CHAT, alloc::boxed::Box::new(LongPause)).expect("a known resource");
     let mut leases = bench.take(2);
     bench.end(leases.remove(0), Outcome::RateLimited);
@@ -176,13 +176,13 @@ fn a_pause_without_retry_after_is_bounded_by_the_configured_cooldown() {
 
 #[test]
 fn limit_choice_returns_the_algorithm_of_a_resource() {
-    let mut bench = Bench::new(4, AimdConfig::default());
+    let mut bench = Bench::new(4, LimitConfig::default());
     let choice = |bench: &Bench| bench.machine.limit_choice(CHAT).map(|choice| choice.name());
     assert_eq!(choice(&bench), Some("aimd"));
     bench.machine.choose_algorithm(bench.now, CHAT, tide(4)).expect("valid settings");
     assert_eq!(choice(&bench), Some("tide"));
     bench.machine.set_algorithm(bench.now, CHAT, alloc::boxed::Box::new(LongPause)).expect("a known resource");
     assert_eq!(choice(&bench), None);
-    bench.machine.configure(bench.now, CHAT, AimdConfig::default()).expect("valid settings");
+    bench.machine.configure(bench.now, CHAT, LimitConfig::default()).expect("valid settings");
     assert_eq!(choice(&bench), Some("aimd"));
 }

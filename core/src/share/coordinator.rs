@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use super::config::ShareConfig;
 use super::fairness::{Demand, divide};
 use super::message::{
-    Decide, Decided, Decision, EndedCall, Group, HIGH_VERSION, KnownMember, Lead, MAX_NUMBER, MAX_VERSION, MemberId,
-    MemberReport, MemberShare, Snapshot, Term,
+    Decide, Decided, Decision, EndedCall, GroupDemand, HIGH_VERSION, KnownMember, Lead, LeaderSnapshot, MAX_NUMBER,
+    MAX_VERSION, MemberId, MemberReport, MemberShare, Term,
 };
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;
 use crate::limit::controller::{Controller, Grant};
-use crate::limit::{AimdConfig, LimitChoice};
+use crate::limit::{LimitChoice, LimitConfig};
 use crate::time::{Duration, Instant, Monotonic};
 
 /// How long the slots that cannot be divided evenly stay with the same members.
@@ -109,7 +109,7 @@ struct MemberRecord {
     share: u32,
     /// The last turn in which the member had a slot: see [`Demand::served`].
     served: u64,
-    groups: Vec<Group>,
+    groups: Vec<GroupDemand>,
     /// Until when it counts as one with waiting calls.
     waits_until: Instant,
     /// The number of calls that got a grant of the limit algorithm.
@@ -207,23 +207,23 @@ impl Coordinator {
     /// returned `true` for this term.
     ///
     /// It continues from the limit and the rate in the snapshot with a new algorithm, which `choice` selects.
-    /// `aimd` holds the settings of AIMD, and of the pauses of every algorithm. `cap` is the highest limit; 0
+    /// `config` holds the settings of AIMD, and of the pauses of every algorithm. `cap` is the highest limit; 0
     /// counts as 1. Returns an error if a setting is out of range.
     pub fn take_over(
         now: Instant,
         config: ShareConfig,
         choice: LimitChoice,
-        aimd: &AimdConfig,
+        config: &LimitConfig,
         cap: u32,
         lead: Lead,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
-        aimd.validate()?;
-        let (choice, aimd) = match &lead.snapshot {
-            None => (choice, aimd.clone()),
-            Some(snapshot) => from_limit(choice, aimd, snapshot.limit),
+        config.validate()?;
+        let (choice, config) = match &lead.snapshot {
+            None => (choice, config.clone()),
+            Some(snapshot) => from_limit(choice, config, snapshot.limit),
         };
-        let mut controller = Controller::new(aimd, cap.max(1));
+        let mut controller = Controller::new(config, cap.max(1));
         if let Some(algorithm) = choice.make()? {
             controller.set_algorithm(now, Some(algorithm), Some(choice));
         }
@@ -547,7 +547,7 @@ impl Coordinator {
         let members = self.members.iter().map(|(id, record)| (*id, record.known())).collect();
         let interval_ns = interval.map(Duration::as_nanos);
         let (version, cut_version) = (self.version, self.cut_version);
-        let snapshot = Snapshot { version, limit, interval_ns, cut_version, members };
+        let snapshot = LeaderSnapshot { version, limit, interval_ns, cut_version, members };
         self.next_beat = now + self.beat(now);
         self.effect = Some(CoordinatorEffect::Decide(Decide { decision, snapshot }));
     }
@@ -562,10 +562,10 @@ impl Coordinator {
         let Some(interval) = interval else { return BTreeMap::new() };
         let waiting = |record: &MemberRecord| {
             let groups = record.groups.iter().filter(|group| group.demand > 0 && now < record.waits_until);
-            groups.map(|group| Group { demand: u32::MAX, ..*group }).collect()
+            groups.map(|group| GroupDemand { demand: u32::MAX, ..*group }).collect()
         };
         let open = self.members.iter().filter(|(_, record)| record.is_open());
-        let groups: BTreeMap<MemberId, Vec<Group>> = open.map(|(id, record)| (*id, waiting(record))).collect();
+        let groups: BTreeMap<MemberId, Vec<GroupDemand>> = open.map(|(id, record)| (*id, waiting(record))).collect();
         let demands = groups.iter().map(|(id, groups)| (*id, Demand { groups, served: 0 })).collect();
         let parts = divide(PACE_PARTS, &demands, 0);
         let pace = |part: u32| {
@@ -611,9 +611,9 @@ impl Coordinator {
 }
 
 /// Returns the settings of an algorithm that starts at `limit`, without a ramp: the limit is already learned.
-fn from_limit(choice: LimitChoice, aimd: &AimdConfig, limit: u32) -> (LimitChoice, AimdConfig) {
+fn from_limit(choice: LimitChoice, config: &LimitConfig, limit: u32) -> (LimitChoice, LimitConfig) {
     let limit = limit.max(1);
-    let aimd = AimdConfig { initial_limit: Some(limit), ramp: Duration::ZERO, ..aimd.clone() };
+    let config = LimitConfig { initial_limit: Some(limit), ramp: Duration::ZERO, ..config.clone() };
     let choice = match choice {
         LimitChoice::Tide(mut config) => {
             config.initial_limit = limit;
@@ -625,7 +625,7 @@ fn from_limit(choice: LimitChoice, aimd: &AimdConfig, limit: u32) -> (LimitChoic
         }
         other => other,
     };
-    (choice, aimd)
+    (choice, config)
 }
 
 /// Returns a span in milliseconds, rounded up.

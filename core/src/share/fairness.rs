@@ -14,7 +14,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::message::{Group, MemberId};
+use super::message::{GroupDemand, MemberId};
 
 /// One claim on a capacity.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Claim {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand<'a> {
     /// The groups that it reports.
-    pub(super) groups: &'a [Group],
+    pub(super) groups: &'a [GroupDemand],
     /// The last turn in which the member had a slot, counted from 1, or 0 if there is none. A turn is a
     /// second.
     pub(super) served: u64,
@@ -159,22 +159,22 @@ mod tests {
         assert_eq!(max_min(2, &three, 2), [1, 0, 1]);
     }
 
-    fn demands<'a>(groups: &[&'a [Group]]) -> BTreeMap<MemberId, Demand<'a>> {
+    fn demands<'a>(groups: &[&'a [GroupDemand]]) -> BTreeMap<MemberId, Demand<'a>> {
         (0..).zip(groups).map(|(member, groups)| (MemberId(member), Demand { groups, served: 0 })).collect()
     }
 
     #[test]
     fn a_group_on_many_members_gets_no_more_than_a_group_on_one() {
-        let many = [Group { group: 1, weight: 1, demand: 100 }];
-        let one = [Group { group: 2, weight: 1, demand: 100 }];
+        let many = [GroupDemand { group: 1, weight: 1, demand: 100 }];
+        let one = [GroupDemand { group: 2, weight: 1, demand: 100 }];
         let shares: Vec<u32> = divide(12, &demands(&[&many, &many, &one]), 0).into_values().collect();
         assert_eq!(shares, [3, 3, 6]);
     }
 
     #[test]
     fn every_member_has_its_turn_if_there_are_fewer_slots_than_members() {
-        let groups = [1, 1, 1, 2, 2].map(|group| [Group { group, weight: 1, demand: 4 }]);
-        let groups: Vec<&[Group]> = groups.iter().map(|groups| &groups[..]).collect();
+        let groups = [1, 1, 1, 2, 2].map(|group| [GroupDemand { group, weight: 1, demand: 4 }]);
+        let groups: Vec<&[GroupDemand]> = groups.iter().map(|groups| &groups[..]).collect();
         for limit in 1..5 {
             let mut demands = demands(&groups);
             let mut had = BTreeMap::new();
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_no_member_needs_is_divided_equally() {
-        let busy = [Group { group: 1, weight: 1, demand: 2 }];
+        let busy = [GroupDemand { group: 1, weight: 1, demand: 2 }];
         let shares: Vec<u32> = divide(10, &demands(&[&busy, &[]]), 0).into_values().collect();
         assert_eq!(shares, [6, 4]);
     }

@@ -90,12 +90,12 @@ impl<L: RawMutex + Send + Sync> LimitAlgorithm for MemberHandle<L> {
         self.member.lock().on_outcome(self.to_member(now), call);
     }
 
-    fn pause(&self, now: Instant, call: &CallReport) -> Option<Duration> {
-        self.member.lock().pause(self.to_member(now), call)
+    fn cooldown(&self, now: Instant, call: &CallReport) -> Option<Duration> {
+        self.member.lock().cooldown(self.to_member(now), call)
     }
 
-    fn on_pause(&mut self, now: Instant, until: Instant) {
-        self.member.lock().on_pause(self.to_member(now), self.to_member(until));
+    fn on_cooldown(&mut self, now: Instant, until: Instant) {
+        self.member.lock().on_cooldown(self.to_member(now), self.to_member(until));
     }
 
     fn opens_at(&self, now: Instant) -> Option<Instant> {

@@ -8,7 +8,9 @@ use core::fmt;
 use core::hash::Hasher as _;
 
 use super::config::{OnLoss, ShareConfig};
-use super::message::{Decision, EndedCall, Group, MAX_NUMBER, MAX_VERSION, MemberId, MemberReport, TakeLead, Term};
+use super::message::{
+    Decision, EndedCall, GroupDemand, MAX_NUMBER, MAX_VERSION, MemberId, MemberReport, TakeLead, Term,
+};
 use crate::call::Outcome;
 use crate::error::ConfigError;
 use crate::limit::{CallReport, LimitAlgorithm};
@@ -136,7 +138,7 @@ pub struct Member {
     pace: Duration,
     /// When the next call is due at this pace. Without a pace, when the last call started.
     due: Instant,
-    groups: Vec<Group>,
+    groups: Vec<GroupDemand>,
     leaves: bool,
     beat: Duration,
     next_beat: Instant,
@@ -286,14 +288,14 @@ impl Member {
 
     /// Sets the demand: for each group, the calls in flight or waiting. `groups` contains each group at most
     /// once. The groups beyond the 32 largest count as one. O(n log n) for n groups.
-    pub fn set_demand(&mut self, groups: &[Group]) {
+    pub fn set_demand(&mut self, groups: &[GroupDemand]) {
         self.groups = groups.to_vec();
         self.groups.sort_by_key(|group| (core::cmp::Reverse(group.demand), group.group));
         if self.groups.len() > GROUPS {
             let others = self.groups.split_off(GROUPS);
-            let sum = |of: fn(&Group) -> u32| others.iter().map(of).fold(0, u32::saturating_add);
+            let sum = |of: fn(&GroupDemand) -> u32| others.iter().map(of).fold(0, u32::saturating_add);
             let (weight, demand) = (sum(|group| group.weight.max(1)), sum(|group| group.demand));
-            self.groups.push(Group { group: 0, weight, demand });
+            self.groups.push(GroupDemand { group: 0, weight, demand });
         }
     }
 
@@ -532,12 +534,12 @@ impl LimitAlgorithm for Member {
         self.ends.push_back((now, end));
     }
 
-    fn pause(&self, now: Instant, call: &CallReport) -> Option<Duration> {
-        self.own.pause(now, call)
+    fn cooldown(&self, now: Instant, call: &CallReport) -> Option<Duration> {
+        self.own.cooldown(now, call)
     }
 
-    fn on_pause(&mut self, now: Instant, until: Instant) {
-        self.own.on_pause(now, until);
+    fn on_cooldown(&mut self, now: Instant, until: Instant) {
+        self.own.on_cooldown(now, until);
     }
 
     /// Returns when the next call may start, if not now.

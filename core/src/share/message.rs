@@ -70,7 +70,7 @@ impl Term {
 /// The demand of one group (tenant) at one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Group {
+pub struct GroupDemand {
     /// The group's name as a number that is the same in every process, such as a hash. 0 stands for all
     /// groups that the report does not name, because it has room only for the largest.
     pub group: u64,
@@ -82,7 +82,7 @@ pub struct Group {
     pub demand: u32,
 }
 
-impl Group {
+impl GroupDemand {
     /// Creates the demand of the group with this name.
     ///
     /// `weight` is that of a fairness group: above zero, at most 2^20. It is kept with a precision of 2^-10,
@@ -142,7 +142,7 @@ pub struct MemberReport {
     /// 1024.
     pub ends: Vec<EndedCall>,
     /// The demand: at most 32 groups and the group 0, each at most once.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupDemand>,
     /// Whether the member stops and starts no more calls.
     pub leaves: bool,
 }
@@ -208,7 +208,7 @@ pub struct KnownMember {
 /// The state that a leader leaves to its successor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Snapshot {
+pub struct LeaderSnapshot {
     /// The version of the decision with which the snapshot was written.
     pub version: u64,
     /// The learned limit.
@@ -230,7 +230,7 @@ pub struct Decide {
     /// The decision.
     pub decision: Decision,
     /// The snapshot.
-    pub snapshot: Snapshot,
+    pub snapshot: LeaderSnapshot,
 }
 
 /// The store's answer to a decision.
@@ -262,7 +262,7 @@ pub struct Lead {
     /// The present term. It is that of the request if the request succeeded, now or when it was sent before.
     pub term: Term,
     /// The last snapshot, if there is one.
-    pub snapshot: Option<Snapshot>,
+    pub snapshot: Option<LeaderSnapshot>,
     /// Whether there is a snapshot that cannot be read. The shares that the last leader gave are then
     /// unknown.
     #[cfg_attr(feature = "serde", serde(default))]

@@ -126,7 +126,7 @@
 //! clock, takes the lead: it replaces the term in the store if it is still the one that the member knows. The
 //! store accepts decisions of the present term only, so those of an old leader have no effect.
 //!
-//! With each decision, the store keeps a [`Snapshot`] for the next leader, which keeps the learned limit, the
+//! With each decision, the store keeps a [`LeaderSnapshot`] for the next leader, which keeps the learned limit, the
 //! learned rate and every share. The snapshot contains no instants, because no other process can read them:
 //! the new leader assumes that it has just received a report of every member. It raises no share until every
 //! member has adopted a decision of it, or until TTL x 1.01 has passed and all older leases have lapsed. If
@@ -189,7 +189,7 @@
 //! | types | purpose |
 //! | --- | --- |
 //! | [`ShareConfig`], [`OnLoss`] | the settings |
-//! | [`MemberReport`], [`Decision`], [`TakeLead`], [`Snapshot`] | the messages, and what the store keeps |
+//! | [`MemberReport`], [`Decision`], [`TakeLead`], [`LeaderSnapshot`] | the messages, and what the store keeps |
 //! | [`MemoryStore`] | the store: what each of its five steps does |
 //! | [`Member`], [`Coordinator`] | the two machines |
 //! | [`MemberHandle`] | a member under a lock |
@@ -215,8 +215,8 @@ pub use coordinator::{Coordinator, CoordinatorEffect};
 pub use handle::MemberHandle;
 pub use member::{Member, MemberEffect, MemberState};
 pub use message::{
-    Decide, Decided, Decision, EndedCall, Group, KnownMember, Lead, MemberId, MemberReport, MemberShare, Snapshot,
-    TakeLead, Term,
+    Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, Lead, LeaderSnapshot, MemberId, MemberReport,
+    MemberShare, TakeLead, Term,
 };
 pub use session::{Role, Session, SessionSettings, StoreAnswer, StoreStep};
 pub use store::{MemoryStore, Reports};

@@ -11,9 +11,9 @@ use super::config::ShareConfig;
 use super::coordinator::{Coordinator, CoordinatorEffect};
 use super::handle::MemberHandle;
 use super::member::{MemberEffect, MemberState};
-use super::message::{Decide, Decided, Decision, Group, Lead, MemberReport, TakeLead, Term};
+use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberReport, TakeLead, Term};
 use super::store::{MemoryStore, Reports};
-use crate::limit::{AimdConfig, LimitChoice};
+use crate::limit::{LimitChoice, LimitConfig};
 use crate::time::Instant;
 
 /// Which of the two machines of a process makes a step.
@@ -96,7 +96,7 @@ pub struct SessionSettings {
     /// The algorithm of the limit.
     pub choice: LimitChoice,
     /// The settings of AIMD, and of the pauses of every algorithm.
-    pub aimd: AimdConfig,
+    pub limit: LimitConfig,
 }
 
 /// What a step does. The error of each is kept until it succeeds or is not needed any more.
@@ -177,7 +177,7 @@ impl<L: RawMutex> Session<L> {
     /// Handles the timeout: makes the steps that are due. `demand` is that of the resource
     /// ([`RequestAdmission::demand`](crate::request::RequestAdmission::demand)), and `cap` its highest limit.
     /// An early call has no effect.
-    pub fn handle_timeout(&mut self, now: Instant, demand: &[Group], cap: u32) {
+    pub fn handle_timeout(&mut self, now: Instant, demand: &[GroupDemand], cap: u32) {
         let now = self.member.to_member(now);
         if self.is_member_idle() {
             let steps = &mut self.steps;
@@ -200,10 +200,10 @@ impl<L: RawMutex> Session<L> {
     }
 
     fn drive_leader(&mut self, now: Instant, cap: u32) {
-        let SessionSettings { share, choice, aimd } = &self.settings;
+        let SessionSettings { share, choice, limit } = &self.settings;
         if let Some(lead) = self.new_lead.take() {
             // A new leadership replaces the one before. The settings are in range.
-            let leader = Coordinator::take_over(now, *share, *choice, aimd, cap, lead).ok();
+            let leader = Coordinator::take_over(now, *share, *choice, limit, cap, lead).ok();
             let anew_until = now + share.ttl;
             self.leadership = leader.map(|leader| Leadership { leader, read: 0, anew_until, leaves: false });
         }
@@ -407,13 +407,13 @@ mod tests {
         let own = Box::new(Fixed::new(CAP));
         let member = Member::new(Instant::ZERO, MemberId(seed), share, own, seed).unwrap();
         let member = MemberHandle::new(member, || Duration::ZERO);
-        let aimd = AimdConfig { ramp: Duration::ZERO, ..AimdConfig::default() };
-        let settings = SessionSettings { share, choice: LimitChoice::Fixed { limit: CAP }, aimd };
+        let limit = LimitConfig { ramp: Duration::ZERO, ..LimitConfig::default() };
+        let settings = SessionSettings { share, choice: LimitChoice::Fixed { limit: CAP }, limit };
         (Session::new(member.clone(), settings), member)
     }
 
-    fn demand(calls: u32) -> Vec<Group> {
-        vec![Group::new("", 1.0, calls)]
+    fn demand(calls: u32) -> Vec<GroupDemand> {
+        vec![GroupDemand::new("", 1.0, calls)]
     }
 
     /// Carries out every step that is due until `end`. `answer` is the store. Returns the last instant.

@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::message::{Decide, Decided, Decision, Lead, MemberId, MemberReport, Snapshot, TakeLead, Term};
+use super::message::{Decide, Decided, Decision, Lead, LeaderSnapshot, MemberId, MemberReport, TakeLead, Term};
 
 /// The reports that [`MemoryStore::reports_since`] returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Reports {
 pub struct MemoryStore {
     term: Option<Term>,
     decision: Option<Decision>,
-    snapshot: Option<Snapshot>,
+    snapshot: Option<LeaderSnapshot>,
     /// The newest report of each member, with its position.
     reports: BTreeMap<MemberId, (u64, MemberReport)>,
     /// The position of the latest report.

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use tidegate_core::budget::BudgetConfig;
 use tidegate_core::error::ConfigError;
 use tidegate_core::limit::{LimitChoice, TideConfig};
-use tidegate_core::request::AimdConfig;
+use tidegate_core::request::LimitConfig;
 
 /// Returns the limit algorithm that applies where none is chosen: tide.
 ///
@@ -31,7 +31,7 @@ pub struct Limits {
     pub max_parallel: NonZeroU32,
     /// Settings of the limit. The ramp, the cooldowns and `max_limit` apply to every algorithm; the rest only
     /// to AIMD.
-    pub aimd: AimdConfig,
+    pub limit_config: LimitConfig,
     /// The algorithm that adapts the current limit, from 1 to `max_parallel`.
     pub algorithm: LimitChoice,
     /// Rate budgets, such as requests or tokens per minute. Empty by default.
@@ -44,7 +44,7 @@ impl Limits {
     #[must_use]
     pub fn at_most(max_parallel: u32) -> Self {
         let max_parallel = NonZeroU32::new(max_parallel).unwrap_or(NonZeroU32::MIN);
-        Self { max_parallel, aimd: AimdConfig::default(), algorithm: default_limit(), budgets: Vec::new() }
+        Self { max_parallel, limit_config: LimitConfig::default(), algorithm: default_limit(), budgets: Vec::new() }
     }
 
     /// Returns the limits with the given algorithm.
@@ -55,8 +55,8 @@ impl Limits {
 
     /// Returns the limits with AIMD as the algorithm, and the given settings.
     #[must_use]
-    pub fn with_aimd(self, aimd: AimdConfig) -> Self {
-        Self { algorithm: LimitChoice::Aimd, aimd, ..self }
+    pub fn with_aimd(self, limit_config: LimitConfig) -> Self {
+        Self { algorithm: LimitChoice::Aimd, limit_config, ..self }
     }
 
     /// Returns the limits with `budget` added.
@@ -67,7 +67,7 @@ impl Limits {
     }
     /// Returns an error with the field name if a setting is out of range.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        self.aimd.validate()?;
+        self.limit_config.validate()?;
         self.algorithm.make()?;
         self.budgets.iter().try_for_each(BudgetConfig::validate)
     }

@@ -3,7 +3,7 @@ use std::time::Duration as StdDuration;
 use super::*;
 use tidegate_core::budget::{BudgetConfig, Correction, Dimension};
 use tidegate_core::limit::{LimitChoice, TideConfig};
-use tidegate_core::request::{AimdConfig, MAX_UNREGISTERED_TENANTS, Outcome};
+use tidegate_core::request::{LimitConfig, MAX_UNREGISTERED_TENANTS, Outcome};
 use tidegate_core::time::{Clock as _, Duration};
 
 fn gate() -> RequestGate {
@@ -56,7 +56,7 @@ async fn limits_that_are_out_of_range_change_nothing_and_use_up_no_place() {
     let gate = gate();
     let bad = [
         Limits::at_most(9).with_algorithm(LimitChoice::Fixed { limit: 0 }),
-        Limits::at_most(9).with_aimd(AimdConfig { initial_limit: Some(0), ..AimdConfig::default() }),
+        Limits::at_most(9).with_aimd(LimitConfig { initial_limit: Some(0), ..LimitConfig::default() }),
         Limits::at_most(9).with_budget(BudgetConfig::per_minute(Dimension::Requests, 0)),
     ];
     let key = ResourceKey::chat("p", "m");
@@ -82,7 +82,7 @@ async fn tide_is_the_default_algorithm() {
     };
     assert_eq!(choice_of("a", Limits::at_most(4)), LimitChoice::Tide(TideConfig::default()));
     assert_eq!(choice_of("b", Limits::at_most(4).with_algorithm(LimitChoice::Aimd)), LimitChoice::Aimd);
-    let aimd = AimdConfig { initial_limit: Some(3), ..AimdConfig::default() };
+    let aimd = LimitConfig { initial_limit: Some(3), ..LimitConfig::default() };
     assert_eq!(choice_of("c", Limits::at_most(4).with_aimd(aimd)), LimitChoice::Aimd);
     assert_eq!(gate.snapshot(&ResourceKey::chat("p", "c")).map(|state| state.current_limit), Some(3));
 }

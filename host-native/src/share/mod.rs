@@ -54,7 +54,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::error::ConfigError;
 use tidegate_core::gate::Gate;
-use tidegate_core::limit::{AimdConfig, LimitChoice};
+use tidegate_core::limit::{LimitChoice, LimitConfig};
 use tidegate_core::request::ResourceId;
 use tidegate_core::share::redis::is_valid_name;
 use tidegate_core::share::{MemberState, SessionSettings, ShareConfig};
@@ -290,10 +290,10 @@ impl Share {
         resource: ResourceId,
         limit: &str,
         choice: LimitChoice,
-        aimd: &AimdConfig,
+        limit: &LimitConfig,
     ) -> Result<(), ConfigError> {
         let store = RedisStore::new(Arc::clone(&self.connection), &self.name, limit);
-        let settings = SessionSettings { share: self.config, choice, aimd: aimd.clone() };
+        let settings = SessionSettings { share: self.config, choice, limit: limit.clone() };
         let shared = share_limit(gate, resource, limit, settings, store, self.leaves.subscribe())?;
         let mut limits = self.limits.lock();
         limits.retain(|known| *known.name != *limit);
@@ -348,12 +348,12 @@ impl Share {
     /// # Errors
     ///
     /// It is shared, and `choice` or `aimd` differ from its settings.
-    pub(crate) fn keeps(&self, limit: &str, choice: LimitChoice, aimd: &AimdConfig) -> Result<bool, ConfigError> {
+    pub(crate) fn keeps(&self, limit: &str, choice: LimitChoice, limit: &LimitConfig) -> Result<bool, ConfigError> {
         let limits = self.limits.lock();
         let Some(known) = limits.iter().find(|known| *known.name == *limit) else { return Ok(false) };
         let expected = "the same as before: the algorithm of a shared limit and its settings cannot change";
         let error = || ConfigError { field: "limit".to_string(), value: choice.name().to_string(), expected };
-        if known.shared.is_shared_with(choice, aimd) { Ok(true) } else { Err(error()) }
+        if known.shared.is_shared_with(choice, limit) { Ok(true) } else { Err(error()) }
     }
 
     /// Returns the name under which limits are shared.

@@ -6,8 +6,8 @@ use std::time::Duration as StdDuration;
 use tidegate_core::gate::OwnedPermit;
 use tidegate_core::request::{Outcome, Request};
 use tidegate_core::share::{
-    Decide, Decided, Decision, KnownMember, Lead, MemberId, MemberReport, MemoryStore, Reports, Snapshot, StoreAnswer,
-    StoreStep, TakeLead, Term,
+    Decide, Decided, Decision, KnownMember, Lead, LeaderSnapshot, MemberId, MemberReport, MemoryStore, Reports,
+    StoreAnswer, StoreStep, TakeLead, Term,
 };
 
 use super::store::StoreError;
@@ -91,7 +91,7 @@ fn decide(term: Term, version: u64, members: &[u64]) -> Decide {
     let shares = std::collections::BTreeMap::new();
     Decide {
         decision: Decision { term, version, limit: 7, pause_ms: 0, beat_ms: 100, leader_leaves: false, shares },
-        snapshot: Snapshot { version, limit: 7, interval_ns: None, cut_version: 0, members },
+        snapshot: LeaderSnapshot { version, limit: 7, interval_ns: None, cut_version: 0, members },
     }
 }
 
@@ -325,9 +325,9 @@ impl Process {
         let key = ResourceKey::chat("acme", "m");
         let resource = gate.register(&key, &Limits::at_most(cap).with_algorithm(choice)).unwrap();
         let share = ShareConfig { on_loss, ..ShareConfig::default() };
-        let aimd = AimdConfig { ramp: tidegate_core::time::Duration::ZERO, ..AimdConfig::default() };
+        let limit = LimitConfig { ramp: tidegate_core::time::Duration::ZERO, ..LimitConfig::default() };
         let (leaves, left) = watch::channel(false);
-        let settings = SessionSettings { share, choice, aimd };
+        let settings = SessionSettings { share, choice, limit };
         let name = key.to_string();
         let shared = share_limit(gate.core(), resource, &name, settings, store, left).unwrap();
         Self { gate, resource, shared, leaves, permits: Vec::new() }
@@ -529,7 +529,7 @@ async fn the_demand_of_tenants_is_reported_by_name_and_weight() {
     let unnamed = gate.core().clone();
     waiting.push(tokio::spawn(async move { unnamed.acquire_owned(Request::new(resource)).await.map(drop) }));
     pass(1).await;
-    let group = tidegate_core::share::Group::new;
+    let group = tidegate_core::share::GroupDemand::new;
     let demand = gate.core().with(|machine, _| machine.demand(resource));
     assert_eq!(demand, [group("people", 4.0, 2), group("batch", 1.0, 2), group("", 1.0, 1)]);
     for task in waiting {

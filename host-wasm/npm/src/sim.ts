@@ -63,7 +63,7 @@ export type { ScenarioInfo } from "./wasm/tidegate_scenarios.js";
 export type {
   About,
   AdaptiveRowGroups,
-  AimdConfig,
+  LimitConfig,
   Answering,
   BorrowCeiling,
   BoundedBorrowConfig,

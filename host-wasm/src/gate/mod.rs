@@ -28,7 +28,7 @@ use js_sys::RangeError;
 use tidegate_core::backoff::Backoff;
 use tidegate_core::budget::Usage;
 use tidegate_core::gate::Gate;
-use tidegate_core::limit::{AimdConfig, LimitChoice};
+use tidegate_core::limit::{LimitChoice, LimitConfig};
 use tidegate_core::request::event::RequestInterest;
 use tidegate_core::request::{
     AfterCall, Completion, Denial, Domain, GroupId, HealthConfig, Outcome, Request, RequestAdmission, RequestConfig,
@@ -59,7 +59,7 @@ pub struct RequestGate {
 struct Registered {
     resource: ResourceId,
     algorithm: LimitChoice,
-    aimd: AimdConfig,
+    limit_config: LimitConfig,
     /// Set if the limit is shared.
     shared: Option<Rc<Shared>>,
 }
@@ -105,17 +105,17 @@ impl RequestGate {
         let name = tidegate_core::share::redis::limit_name(provider, model, domain);
         let mut registered = self.registered.borrow_mut();
         let shared = registered.get(&name).and_then(|known| known.shared.clone()).filter(|shared| !shared.has_ended());
-        if shared.as_ref().is_some_and(|shared| !shared.is_shared_with(limits.algorithm, &limits.aimd)) {
+        if shared.as_ref().is_some_and(|shared| !shared.is_shared_with(limits.algorithm, &limits.limit_config)) {
             let message = "the limit is shared; expected the algorithm and the settings that it is shared with";
             return Err(RangeError::new(message).into());
         }
-        let (algorithm, aimd) = (limits.algorithm, limits.aimd.clone());
+        let (algorithm, limit_config) = (limits.algorithm, limits.limit_config.clone());
         let domain = Domain::from(domain);
         let is_shared = shared.is_some();
         let resource = self.gate.with(|machine, now| limits.apply(machine, now, provider, model, domain, is_shared));
         tickets::announce();
         let resource = resource.map_err(|error| settings::config_error(&error))?;
-        registered.insert(name, Registered { resource, algorithm, aimd, shared });
+        registered.insert(name, Registered { resource, algorithm, limit_config, shared });
         Ok(resource.index() as u32)
     }
 

@@ -12,7 +12,7 @@ use tidegate_core::error::ConfigError;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use tidegate_core::gate::GateControl;
 use tidegate_core::limit::{LimitChoice, RetryAfterStops, TideConfig, VegasConfig};
-use tidegate_core::request::{AimdConfig, Domain, ResourceId};
+use tidegate_core::request::{Domain, LimitConfig, ResourceId};
 use tidegate_core::time::{Duration, Instant};
 use tsify::Tsify;
 use wasm_bindgen::JsValue;
@@ -318,9 +318,9 @@ impl Adaptive {
         given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
     }
 
-    fn config(self) -> Result<AimdConfig, ConfigError> {
-        let default = AimdConfig::default();
-        let config = AimdConfig {
+    fn config(self) -> Result<LimitConfig, ConfigError> {
+        let default = LimitConfig::default();
+        let config = LimitConfig {
             initial_limit: self.initial_limit,
             max_limit: self.max_limit,
             decrease_factor: self.decrease_factor.unwrap_or(default.decrease_factor),
@@ -351,7 +351,7 @@ impl GateOptions {
 pub(super) struct ValidLimits {
     max_parallel: u32,
     weight: f64,
-    pub(super) aimd: AimdConfig,
+    pub(super) limit_config: LimitConfig,
     pub(super) algorithm: LimitChoice,
     budgets: Vec<BudgetConfig>,
 }
@@ -364,7 +364,7 @@ impl Limits {
         in_range(limits.max_parallel > 0, "max_parallel", "at least 1", given)?;
         in_range((MIN_WEIGHT..=MAX_WEIGHT).contains(&weight), "weight", "a number from 2^-20 to 2^20", given)?;
         let own = limits.adaptive();
-        let aimd = own.or(defaults).config().map_err(|error| out_of_range("", &error, given))?;
+        let limit_config = own.or(defaults).config().map_err(|error| out_of_range("", &error, given))?;
         let algorithm = limits.algorithm.take().map(AlgorithmSettings::read).transpose()?;
         let algorithm = choice(algorithm, &own, defaults)?;
         algorithm.make().map_err(|error| out_of_range("algorithm.", &error, given))?;
@@ -372,7 +372,7 @@ impl Limits {
         for (place, budget) in budgets.iter().enumerate() {
             budget.validate().map_err(|error| out_of_range(&format!("budgets[{place}]."), &error, given))?;
         }
-        Ok(ValidLimits { max_parallel: limits.max_parallel, weight, aimd, algorithm, budgets })
+        Ok(ValidLimits { max_parallel: limits.max_parallel, weight, limit_config, algorithm, budgets })
     }
 }
 
@@ -409,7 +409,7 @@ impl ValidLimits {
         let model = machine.register(now, provider, model, "default", self.max_parallel)?;
         let resource = machine.resource(model, domain)?;
         if !is_shared {
-            machine.configure(now, resource, self.aimd)?;
+            machine.configure(now, resource, self.limit_config)?;
             machine.choose_algorithm(now, resource, self.algorithm)?;
         }
         machine.set_budgets(now, resource, &self.budgets)?;

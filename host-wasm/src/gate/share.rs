@@ -94,7 +94,7 @@ impl RequestGate {
             return Err(RangeError::new(&format!("{limit} is not registered")).into());
         };
         let share = ShareConfig { on_loss, ..ShareConfig::default() };
-        let settings = SessionSettings { share, choice: known.algorithm, aimd: known.aimd.clone() };
+        let settings = SessionSettings { share, choice: known.algorithm, limit: known.limit_config.clone() };
         // Two numbers of 32 bits each, cut to 53.
         let random = || (u64::from(random_number()) << 32 | u64::from(random_number())) >> 11;
         let shared = Shared::install(&self.gate, known.resource, settings, random, suspended);

@@ -8,7 +8,7 @@
 use anyhow::{Result, bail};
 use tidegate_core::limit::LimitChoice;
 use tidegate_core::pipeline::PolicyChoice;
-use tidegate_core::request::AimdConfig;
+use tidegate_core::request::LimitConfig;
 use tidegate_core::sim::scenario::{Change, Intervention, Scenario, builtin};
 use tidegate_core::sim::suite::{self, Listed, Suite};
 use tidegate_core::sim::world::World;
@@ -68,7 +68,8 @@ fn changes_of(scenario: &Scenario) -> Vec<Change> {
     let Some(model) = scenario.models.first().map(|model| &model.name) else { return Vec::new() };
     let column = scenario.columns.last().map(|column| column.name.clone()).unwrap_or_default();
     let model = || model.clone();
-    let request = AimdConfig { successes_until_increase: 5, ramp: Duration::from_millis(700), ..AimdConfig::default() };
+    let request =
+        LimitConfig { successes_until_increase: 5, ramp: Duration::from_millis(700), ..LimitConfig::default() };
     let all = [
         Intervention::Capacity { model: model(), slots: Some(3) },
         Intervention::Refuse { model: model(), span: Duration::from_millis(120) },

@@ -81,7 +81,7 @@ impl LimitAlgorithm for Informed {
     }
 
     /// A Retry-After says nothing new: the rate is known.
-    fn pause(&self, _now: Instant, _call: &CallReport) -> Option<Duration> {
+    fn cooldown(&self, _now: Instant, _call: &CallReport) -> Option<Duration> {
         Some(Duration::ZERO)
     }
 

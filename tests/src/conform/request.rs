@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tidegate_core::lease::LeaseId;
 use tidegate_core::request::event::RequestInterest;
 use tidegate_core::request::{
-    AcquireResult, AimdConfig, Completion, CooldownRule, CutRule, DenialReason, Domain, Outcome, ProviderModelId,
+    AcquireResult, Completion, CooldownRule, CutRule, DenialReason, Domain, LimitConfig, Outcome, ProviderModelId,
     Request, RequestAdmission, RequestConfig, RequestEffect, RequestLease, ResourceId, ResourceSnapshot,
 };
 use tidegate_core::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl Requests {
     pub(super) fn new(config: &Value) -> Result<Self> {
         let seconds = |key: &str| config[key].as_f64().and_then(Duration::try_from_secs_f64);
         let count = |key: &str| config[key].as_u64().and_then(|value| u32::try_from(value).ok());
-        let aimd = AimdConfig {
+        let limit = LimitConfig {
             decrease_factor: config["multiplicative_decrease_factor"].as_f64().unwrap_or(0.75),
             increase_step: count("additive_increase_step").unwrap_or(1),
             successes_until_increase: count("successes_until_increase").unwrap_or(25),
@@ -42,11 +42,11 @@ impl Requests {
             cut_rule: CutRule::AdmittedLimit,
             cooldown_rule: CooldownRule::Latest,
             max_cooldown: Duration::MAX,
-            ..AimdConfig::default()
+            ..LimitConfig::default()
         };
         let default_timeout = seconds("default_queue_wait_timeout_seconds");
         let mut machine = RequestAdmission::new(RequestConfig {
-            aimd,
+            limit,
             health: None,
             default_timeout,
             controller: 1,
@@ -84,7 +84,7 @@ impl Requests {
         let (initial_limit, max_limit) = (number("initial_limits"), number("max_limit_clamps"));
         if initial_limit.is_some() || max_limit.is_some() {
             let settings = self.machine.settings(resource).context("the resource is unknown")?;
-            let settings = AimdConfig { initial_limit, max_limit, ..settings.clone() };
+            let settings = LimitConfig { initial_limit, max_limit, ..settings.clone() };
             self.machine.configure(self.now, resource, settings)?;
         }
         self.resources.insert(name, resource);

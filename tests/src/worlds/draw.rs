@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tidegate_core::limit::{LimitChoice, RetryAfterStops, TideConfig, VegasConfig};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice, Strategy};
-use tidegate_core::request::AimdConfig;
+use tidegate_core::request::LimitConfig;
 use tidegate_core::sim::latency::{Latency, Tail};
 use tidegate_core::sim::provider::{
     Capacity, Closure, Faults, Neighbour, Outage, Overload, ProviderSpec, Rate, Rejection, RetryAfter, Step, Surge,
@@ -199,8 +199,8 @@ fn models(chance: &mut Chance) -> Vec<Model> {
     (0..count).map(model).collect()
 }
 
-fn limit(chance: &mut Chance) -> AimdConfig {
-    AimdConfig {
+fn limit(chance: &mut Chance) -> LimitConfig {
+    LimitConfig {
         initial_limit: chance.some(30, |chance| chance.from(1, 6)),
         max_limit: chance.some(20, |chance| chance.from(1, 6)),
         successes_until_increase: chance.from(1, 25),
@@ -208,7 +208,7 @@ fn limit(chance: &mut Chance) -> AimdConfig {
         cooldown: chance.millis(50, 2_000),
         ramp: chance.some(25, |chance| chance.millis(1, 2_000)).unwrap_or_default(),
         ramp_after_idle: chance.some(10, |chance| chance.millis(10, 500)),
-        ..AimdConfig::default()
+        ..LimitConfig::default()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::cases;
 use proptest::prelude::*;
 use tidegate_core::limit::Fixed;
 use tidegate_core::request::{
-    AcquireResult, AimdConfig, Completion, Domain, GroupId, Outcome, Request, RequestAdmission, RequestConfig,
+    AcquireResult, Completion, Domain, GroupId, LimitConfig, Outcome, Request, RequestAdmission, RequestConfig,
     RequestEffect, RequestLease, ResourceId,
 };
 use tidegate_core::time::{Duration, Instant};
@@ -59,7 +59,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(world: &'a World) -> Self {
-        let config = RequestConfig { aimd: AimdConfig::default(), health: None, ..RequestConfig::default() };
+        let config = RequestConfig { limit: LimitConfig::default(), health: None, ..RequestConfig::default() };
         let mut machine = RequestAdmission::new(config).expect("valid settings");
         let model = machine.register(Instant::ZERO, "provider", "model", "default", world.cap).expect("a valid cap");
         let resource = machine.resource(model, Domain::Chat).expect("a known model");

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tidegate_core::id::SlotKey;
 use tidegate_core::lease::{LeaseId, ReleaseResult};
 use tidegate_core::request::{
-    AcquireResult, AimdConfig, Completion, Domain, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect,
+    AcquireResult, Completion, Domain, LimitConfig, Outcome, Request, RequestAdmission, RequestConfig, RequestEffect,
     RequestLease, ResourceId, WaiterId,
 };
 use tidegate_core::time::{Duration, Instant};
@@ -94,10 +94,10 @@ struct Bench {
 
 impl Bench {
     fn new(ramp_ms: u64) -> Self {
-        let aimd =
-            AimdConfig { successes_until_increase: 3, ramp: Duration::from_millis(ramp_ms), ..AimdConfig::default() };
+        let limit =
+            LimitConfig { successes_until_increase: 3, ramp: Duration::from_millis(ramp_ms), ..LimitConfig::default() };
         let mut machine =
-            RequestAdmission::new(RequestConfig { aimd, ..RequestConfig::default() }).expect("valid settings");
+            RequestAdmission::new(RequestConfig { limit, ..RequestConfig::default() }).expect("valid settings");
         let mut resources = Vec::new();
         for (provider, cap) in ["a", "b"].iter().zip(CAPS) {
             let id = machine.register(Instant::ZERO, provider, "m", "default", cap).expect("a valid cap");

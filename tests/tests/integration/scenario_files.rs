@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_core::limit::{LimitChoice, TideConfig};
 use tidegate_core::pipeline::{AdaptiveRowGroups, PolicyChoice};
-use tidegate_core::request::AimdConfig;
+use tidegate_core::request::LimitConfig;
 use tidegate_core::sim::scenario::{
     CallbackSpec, Change, Holder, Intervention, Model, PreBatch, Scenario, ScenarioColumn, builtin,
 };
@@ -64,7 +64,7 @@ fn every_setting_survives_the_way_through_a_file() {
     let domain = Model { name: "n".to_owned(), domain_of: Some("m".to_owned()), ..full.models[0].clone() };
     full.models.push(domain);
     let m = || "m".to_owned();
-    let request = AimdConfig { ramp: span, ..AimdConfig::default() };
+    let request = LimitConfig { ramp: span, ..LimitConfig::default() };
     full.changes = [
         Intervention::Capacity { model: m(), slots: Some(0) },
         Intervention::Capacity { model: m(), slots: None },

@@ -291,7 +291,7 @@ impl LimitAlgorithm for Tide {
         }
     }
 
-    fn pause(&self, now: Instant, call: &CallReport) -> Option<Duration> {
+    fn cooldown(&self, now: Instant, call: &CallReport) -> Option<Duration> {
         Some(match self.stops(now, call) {
             Stops::Resource(pause) => pause,
             Stops::Call => self.own_pause(now, call),
@@ -299,8 +299,8 @@ impl LimitAlgorithm for Tide {
         })
     }
 
-    fn on_pause(&mut self, _now: Instant, until: Instant) {
-        self.storm.on_pause();
+    fn on_cooldown(&mut self, _now: Instant, until: Instant) {
+        self.storm.on_cooldown();
         self.paused_until = Some(until);
     }
 

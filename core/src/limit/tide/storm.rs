@@ -66,7 +66,7 @@ impl Storm {
     }
 
     /// Records that a pause begins.
-    pub(super) fn on_pause(&mut self) {
+    pub(super) fn on_cooldown(&mut self) {
         self.surplus = 0;
     }
 }

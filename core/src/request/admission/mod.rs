@@ -89,7 +89,7 @@ impl RequestAdmission {
     ///
     /// A setting is out of range.
     pub fn new(config: RequestConfig) -> Result<Self, ConfigError> {
-        config.aimd.validate()?;
+        config.limit.validate()?;
         config.health.as_ref().map_or(Ok(()), HealthConfig::validate)?;
         Ok(Self {
             time: Monotonic::default(),

@@ -7,7 +7,7 @@ use super::{Address, RequestAdmission};
 use crate::call::Outcome;
 use crate::fair_queue::QueueGroupId;
 use crate::lease::ReleaseDiagnostics;
-use crate::limit::{AimdConfig, LimitChoice};
+use crate::limit::{LimitChoice, LimitConfig};
 use crate::request::answer::RequestEffect;
 use crate::request::event::{RequestEvent, RequestInterest};
 use crate::request::keys::{ProviderModelId, Request, ResourceId};
@@ -275,7 +275,7 @@ impl RequestAdmission {
 
     /// Returns the limit settings of a resource, or `None` if this machine did not create it.
     #[must_use]
-    pub fn settings(&self, resource: ResourceId) -> Option<&AimdConfig> {
+    pub fn settings(&self, resource: ResourceId) -> Option<&LimitConfig> {
         self.entry(resource).map(|(_, entry)| entry.controller.config())
     }
 

@@ -7,7 +7,7 @@ use crate::budget::{BudgetConfig, Corrected, Correction};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::check_weight;
 use crate::lease::LeaseId;
-use crate::limit::{AimdConfig, LimitAlgorithm, LimitChoice};
+use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
 use crate::request::event::{EventScope, RequestEventPayload};
 use crate::request::keys::{Domain, GroupId, MAX_IDS, ProviderModelId, ResourceId};
 use crate::request::provider::ProviderModel;
@@ -97,14 +97,14 @@ impl RequestAdmission {
         let index = self.addresses.len();
         require(index < MAX_IDS as usize, "resource", index, "at most 2^20 resources")?;
         let id = ResourceId::new(controller, index as u32);
-        let slot = entry.add_resource(id, domain, self.shared.config.aimd.clone());
+        let slot = entry.add_resource(id, domain, self.shared.config.limit.clone());
         self.addresses.push(Address { provider: owner.index() as u32, slot });
         Ok(id)
     }
 
     /// Sets the limit settings of a resource, and restarts its limit from them with AIMD and without a
     /// cooldown.
-    pub fn configure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+    pub fn configure(&mut self, now: Instant, resource: ResourceId, config: LimitConfig) -> Result<(), ConfigError> {
         config.validate()?;
         self.change(now, resource, |now, provider, slot, _| {
             let cap = provider.cap;
@@ -115,7 +115,7 @@ impl RequestAdmission {
     /// Changes the limit settings of a resource, and keeps its limit, cooldown and algorithm. The limit stays
     /// at its value as far as the new settings allow. A ramp whose length changed restarts. The initial limit
     /// only takes effect at the next [`configure`](Self::configure).
-    pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: AimdConfig) -> Result<(), ConfigError> {
+    pub fn reconfigure(&mut self, now: Instant, resource: ResourceId, config: LimitConfig) -> Result<(), ConfigError> {
         config.validate()?;
         let lifts = !self.shared.config.compatibility;
         self.change(now, resource, |now, provider, slot, shared| {

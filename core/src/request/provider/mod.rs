@@ -36,7 +36,7 @@ use crate::budget::Usage;
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::QueueGroupId;
 use crate::id::SlotKey;
-use crate::limit::AimdConfig;
+use crate::limit::LimitConfig;
 use crate::time::{Duration, Instant};
 use crate::yielding::TaskResources;
 use health::Health;
@@ -145,7 +145,7 @@ impl ProviderModel {
     }
 
     /// Adds a resource and returns its slot.
-    pub(super) fn add_resource(&mut self, id: ResourceId, domain: Domain, config: AimdConfig) -> u32 {
+    pub(super) fn add_resource(&mut self, id: ResourceId, domain: Domain, config: LimitConfig) -> u32 {
         let placement = self.queue.add_resource();
         self.resources.push(Resource::new(id, domain, placement, config, self.cap));
         self.resources.len() as u32 - 1

@@ -6,7 +6,7 @@ use crate::budget::{AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, U
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, QueueGroupId, ServiceRecord};
 use crate::lease::ReleaseDiagnostics;
-use crate::limit::AimdConfig;
+use crate::limit::LimitConfig;
 use crate::limit::controller::{Controller, Grant};
 use crate::request::answer::DenialReason;
 use crate::request::keys::{Domain, ResourceId};
@@ -91,7 +91,13 @@ impl Block {
 }
 
 impl Resource {
-    pub(super) fn new(id: ResourceId, domain: Domain, placement: QueuePlacement, config: AimdConfig, cap: u32) -> Self {
+    pub(super) fn new(
+        id: ResourceId,
+        domain: Domain,
+        placement: QueuePlacement,
+        config: LimitConfig,
+        cap: u32,
+    ) -> Self {
         let controller = Controller::new(config, cap);
         Self {
             id,

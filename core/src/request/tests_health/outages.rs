@@ -96,8 +96,8 @@ fn after_an_outage_the_limit_climbs_step_by_step() {
 #[test]
 fn an_outage_does_not_affect_the_limit() {
     let mut bench = Bench::new();
-    let aimd = AimdConfig { initial_limit: Some(5), ..AimdConfig::default() };
-    bench.machine.configure(bench.now, bench.chat, aimd).expect("valid settings");
+    let limit = LimitConfig { initial_limit: Some(5), ..LimitConfig::default() };
+    bench.machine.configure(bench.now, bench.chat, limit).expect("valid settings");
     let vegas = crate::limit::Vegas::new(crate::limit::VegasConfig::default()).expect("valid settings");
     let vegas = alloc::boxed::Box::new(vegas);
     bench.machine.set_algorithm(bench.now, bench.embedding, vegas).expect("a known resource");

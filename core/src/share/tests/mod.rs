@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::call::Outcome;
-use crate::limit::{AimdConfig, CallReport, Fixed, LimitAlgorithm, LimitChoice};
+use crate::limit::{CallReport, Fixed, LimitAlgorithm, LimitChoice, LimitConfig};
 use crate::request::{AcquireResult, Domain, Request, RequestAdmission, RequestConfig, RequestEffect};
 use crate::time::{Duration, Instant};
 
@@ -29,18 +29,18 @@ fn report(member: u64, seq: u64, version: u64, share: u32) -> MemberReport {
         started: 0,
         ended: 0,
         ends: Vec::new(),
-        groups: vec![Group { group: 1, weight: 1, demand: 10 }],
+        groups: vec![GroupDemand { group: 1, weight: 1, demand: 10 }],
         leaves: false,
     }
 }
 
 const TERM: Term = Term { epoch: 1, nonce: 7 };
 
-fn leader(limit: u32, snapshot: Option<Snapshot>) -> Coordinator {
+fn leader(limit: u32, snapshot: Option<LeaderSnapshot>) -> Coordinator {
     let lead = Lead { term: TERM, snapshot, is_damaged: false };
     let config = ShareConfig::default();
     let choice = LimitChoice::Fixed { limit };
-    Coordinator::take_over(at(0), config, choice, &AimdConfig::default(), 100, lead).expect("valid")
+    Coordinator::take_over(at(0), config, choice, &LimitConfig::default(), 100, lead).expect("valid")
 }
 
 /// Gives reports to the leader, and returns its decision.
@@ -120,7 +120,7 @@ fn a_successor_raises_no_share_until_every_member_has_adopted_a_decision_of_it()
     let mut first = leader(10, None);
     let decided = decide(&mut first, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
     let known = |id: u64, occupied| (MemberId(id), KnownMember { occupied, ..decided.snapshot.members[&MemberId(id)] });
-    let snapshot = Snapshot { members: [known(1, 2), known(2, 2)].into(), ..decided.snapshot.clone() };
+    let snapshot = LeaderSnapshot { members: [known(1, 2), known(2, 2)].into(), ..decided.snapshot.clone() };
     let mut leader = leader(10, Some(snapshot));
     assert_eq!(shares(&decide(&mut leader, at(0), &[report(1, 2, 1, 2), report(2, 2, 1, 2)])), [2, 2]);
     assert_eq!(shares(&decide(&mut leader, at(100), &[report(1, 3, 2, 2)])), [2, 2]);
@@ -130,10 +130,10 @@ fn a_successor_raises_no_share_until_every_member_has_adopted_a_decision_of_it()
 #[test]
 fn a_successor_continues_at_the_rate_that_was_learned() {
     let snapshot =
-        Snapshot { version: 5, limit: 10, interval_ns: Some(6_000_000_000), cut_version: 0, members: [].into() };
+        LeaderSnapshot { version: 5, limit: 10, interval_ns: Some(6_000_000_000), cut_version: 0, members: [].into() };
     let lead = Lead { term: TERM, snapshot: Some(snapshot), is_damaged: false };
     let choice = LimitChoice::Tide(crate::limit::TideConfig::default());
-    let mut leader = Coordinator::take_over(at(0), ShareConfig::default(), choice, &AimdConfig::default(), 100, lead)
+    let mut leader = Coordinator::take_over(at(0), ShareConfig::default(), choice, &LimitConfig::default(), 100, lead)
         .expect("valid");
     let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
     let paces: Vec<_> = decided.decision.shares.values().map(|given| given.pace_ns).collect();
@@ -180,7 +180,7 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
                 started,
                 ended: ended_calls,
                 ends: vec![ended; 3],
-                groups: vec![Group { group: 0, weight: 0, demand: u32::MAX }; 3],
+                groups: vec![GroupDemand { group: 0, weight: 0, demand: u32::MAX }; 3],
                 ..report(number, number, number, u32::MAX)
             };
             decide(&mut leader, at(100), &[damaged]);
@@ -191,7 +191,7 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
 #[test]
 fn damaged_decisions_and_snapshots_are_no_panic() {
     let mut member = member(OnLoss::Share);
-    let damaged = Snapshot {
+    let damaged = LeaderSnapshot {
         version: u64::MAX,
         limit: 0,
         interval_ns: Some(u64::MAX),
@@ -210,7 +210,7 @@ fn damaged_decisions_and_snapshots_are_no_panic() {
 #[test]
 fn damaged_versions_leave_numbers_for_later_decisions() {
     let most = 1 << 53;
-    let damaged = Snapshot { version: most, limit: 10, interval_ns: None, cut_version: most, members: [].into() };
+    let damaged = LeaderSnapshot { version: most, limit: 10, interval_ns: None, cut_version: most, members: [].into() };
     let mut leader = leader(10, Some(damaged));
     let mut member = member(OnLoss::Stop);
     let own = next_report(&mut member, at(0));
@@ -225,7 +225,7 @@ fn damaged_versions_leave_numbers_for_later_decisions() {
 
 #[test]
 fn two_leaders_after_each_other_continue_after_a_damaged_version() {
-    let damaged = Snapshot { version: 1 << 53, limit: 10, interval_ns: None, cut_version: 0, members: [].into() };
+    let damaged = LeaderSnapshot { version: 1 << 53, limit: 10, interval_ns: None, cut_version: 0, members: [].into() };
     let mut member = member(OnLoss::Stop);
     let mut snapshot = damaged;
     for start in [0, 1_000] {
@@ -256,7 +256,7 @@ fn a_leader_that_cannot_read_the_snapshot_raises_no_share_for_one_ttl_and_contin
     let config = ShareConfig::default();
     let lead = Lead { term: TERM, snapshot: None, is_damaged: true };
     let choice = LimitChoice::Fixed { limit: 10 };
-    let mut leader = Coordinator::take_over(at(0), config, choice, &AimdConfig::default(), 100, lead).expect("valid");
+    let mut leader = Coordinator::take_over(at(0), config, choice, &LimitConfig::default(), 100, lead).expect("valid");
     let first = decide(&mut leader, at(0), &[report(1, 1, 0, 0)]);
     assert_eq!((first.decision.version, shares(&first)), (1, vec![0]));
     assert!(leader.on_decided(Decided { term: TERM, version: 40 }));
@@ -288,7 +288,7 @@ fn a_changed_maximum_reaches_the_leader() {
         at(0),
         ShareConfig::default(),
         LimitChoice::Fixed { limit: 50 },
-        &AimdConfig::default(),
+        &LimitConfig::default(),
         8,
         Lead { term: TERM, snapshot: None, is_damaged: false },
     )
@@ -390,9 +390,9 @@ fn the_refused_slots_of_a_member_that_is_lost_for_long_are_bounded() {
 #[test]
 fn the_algorithm_does_not_learn_from_starts_of_a_member_that_did_not_know_of_the_cut() {
     let lead = Lead { term: TERM, snapshot: None, is_damaged: false };
-    let aimd = AimdConfig { ramp: Duration::ZERO, ..AimdConfig::default() };
+    let limit = LimitConfig { ramp: Duration::ZERO, ..LimitConfig::default() };
     let mut leader =
-        Coordinator::take_over(at(0), ShareConfig::default(), LimitChoice::Aimd, &aimd, 10, lead).expect("valid");
+        Coordinator::take_over(at(0), ShareConfig::default(), LimitChoice::Aimd, &limit, 10, lead).expect("valid");
     decide(&mut leader, at(0), &[report(1, 1, 0, 0)]);
     let refused = EndedCall {
         call: 0,
@@ -498,11 +498,12 @@ fn the_first_process_takes_the_lead_at_once_and_another_one_after_the_decisions_
 #[test]
 fn a_report_with_hundreds_of_groups_names_the_32_largest_and_the_sum_of_the_others() {
     let mut member = member(OnLoss::Stop);
-    let groups: Vec<Group> = (1..=100).map(|group| Group { group, weight: 1, demand: group as u32 }).collect();
+    let groups: Vec<GroupDemand> =
+        (1..=100).map(|group| GroupDemand { group, weight: 1, demand: group as u32 }).collect();
     member.set_demand(&groups);
     let reported = next_report(&mut member, at(0)).groups;
     assert_eq!((reported.len(), reported[0].group), (33, 100));
-    assert_eq!(reported[32], Group { group: 0, weight: 68, demand: (1..=68).sum() });
+    assert_eq!(reported[32], GroupDemand { group: 0, weight: 68, demand: (1..=68).sum() });
 }
 
 #[test]
@@ -539,7 +540,7 @@ fn request_admission_starts_calls_within_the_share() {
     let request = Request::new(resource);
     assert!(admission.try_acquire(at(0), &request).is_err(), "it has no share");
     assert!(matches!(admission.acquire(at(0), &request), AcquireResult::Waiting(_)));
-    assert_eq!(admission.demand(resource), [Group::new("", 1.0, 1)]);
+    assert_eq!(admission.demand(resource), [GroupDemand::new("", 1.0, 1)]);
 
     let report = handle.with(|member| next_report(member, at(0)));
     let decision = decide(&mut leader(2, None), at(0), &[report]).decision;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{Model, Scenario, ScenarioColumn};
 use crate::limit::LimitChoice;
 use crate::pipeline::{PolicyChoice, Strategy};
-use crate::request::AimdConfig;
+use crate::request::LimitConfig;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, Neighbour, Outage, Overload, ProviderSpec, Rate, RetryAfter, Step};
 use crate::task::BoundedBorrowConfig;
@@ -133,7 +133,7 @@ impl Draft {
 
     /// Adds a model with a start-up ramp and two columns: one drafts a cell, one judges it.
     fn model_with_ramp(mut self, name: &str, max_parallel: u32, provider: ProviderSpec, ramp_ms: u64) -> Self {
-        let request = AimdConfig { ramp: Duration::from_millis(ramp_ms), ..AimdConfig::default() };
+        let request = LimitConfig { ramp: Duration::from_millis(ramp_ms), ..LimitConfig::default() };
         self.0.models.push(Model {
             name: name.to_string(),
             domain_of: None,

@@ -15,7 +15,7 @@ use crate::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::limit::LimitChoice;
 use crate::millis::Millis;
 use crate::pipeline::PolicyChoice;
-use crate::request::AimdConfig;
+use crate::request::LimitConfig;
 use crate::sim::latency::{in_millis, require_span};
 use crate::sim::provider::require_slots;
 use crate::time::Duration;
@@ -79,7 +79,7 @@ pub enum Intervention {
         /// The model.
         model: String,
         /// All settings.
-        request: AimdConfig,
+        request: LimitConfig,
     },
     /// Replaces the task policy. The debts of groups are kept, but at most as much as the group holds.
     Policy {

@@ -68,7 +68,7 @@ use crate::error::{ConfigError, require};
 use crate::limit::LimitChoice;
 use crate::millis::{Millis, OptionalMillis};
 use crate::pipeline::{AdaptiveRowGroups, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError, PolicyChoice};
-use crate::request::{AimdConfig, HealthConfig};
+use crate::request::{HealthConfig, LimitConfig};
 use crate::time::Duration;
 
 pub use builtin::builtin;
@@ -326,7 +326,7 @@ pub struct Model {
     /// The settings of the adaptive limit. AIMD uses all of them. Other algorithms use the ramp, the
     /// cooldowns and `max_limit`.
     #[serde(default)]
-    pub request: AimdConfig,
+    pub request: LimitConfig,
     /// The algorithm that decides the limit. Default AIMD, with the settings in `request`.
     #[serde(default, skip_serializing_if = "LimitChoice::is_aimd")]
     pub algorithm: LimitChoice,

@@ -52,7 +52,7 @@ use self::process::Process;
 pub use self::provider::{BURST, CallEnd, SlotProvider};
 pub use self::sample::{ProcessSample, SharingChange, SharingEvent, SharingEventKind, SharingSample, UnknownProcess};
 use crate::error::ConfigError;
-use crate::limit::{Aimd, AimdConfig, LimitChoice, TideConfig};
+use crate::limit::{Aimd, LimitChoice, LimitConfig, TideConfig};
 use crate::share::{
     Coordinator, Decide, Decided, Decision, Lead, Member, MemberId, MemberReport, MemoryStore, OnLoss, Reports,
     ShareConfig, TakeLead, Term,
@@ -109,11 +109,11 @@ impl SharingConfig {
 
     /// Returns the settings of AIMD, and of the pauses of every algorithm.
     #[must_use]
-    pub fn aimd() -> AimdConfig {
-        AimdConfig {
+    pub fn aimd() -> LimitConfig {
+        LimitConfig {
             cooldown: Duration::from_millis(100),
             max_cooldown: Duration::from_millis(500),
-            ..AimdConfig::default()
+            ..LimitConfig::default()
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::call::Outcome;
 use crate::limit::{CallReport, LimitAlgorithm};
-use crate::share::{Coordinator, CoordinatorEffect, Group, Member, MemberEffect, MemberId, Term};
+use crate::share::{Coordinator, CoordinatorEffect, GroupDemand, Member, MemberEffect, MemberId, Term};
 use crate::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     pub(super) fn after(&mut self, p: usize) {
         let local = self.local(p);
         let process = &mut self.processes[p];
-        let group = Group {
+        let group = GroupDemand {
             group: p as u64 % self.config.groups.max(1),
             weight: 1,
             demand: process.demand.max(process.granted.len() as u32),

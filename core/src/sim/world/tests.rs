@@ -1,7 +1,7 @@
 use super::*;
 use crate::limit::{CallReport, LimitAlgorithm, LimitChoice};
 use crate::pipeline::{DropReason, Hook, StopReason, Strategy, TaskCounts};
-use crate::request::AimdConfig;
+use crate::request::LimitConfig;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
 use crate::sim::scenario::{CallbackSpec, Holder, Model, PreBatch, ScenarioColumn};
@@ -22,7 +22,7 @@ pub(super) fn model(name: &str, slots: u32) -> Model {
             ..ProviderSpec::default()
         },
         max_parallel: slots,
-        request: AimdConfig::default(),
+        request: LimitConfig::default(),
         algorithm: LimitChoice::Aimd,
         task_limit: None,
     }
@@ -168,7 +168,7 @@ fn settings_out_of_range_are_rejected_with_the_field_name() {
     assert!(message(Scenario { columns: [unlikely].into(), ..base() }).contains("`fail_share` is 1.5"));
     assert!(message(Scenario { holders: [holder("n", 2)].into(), ..base() }).contains("`n`"));
     assert!(message(Scenario { holders: [holder("m", 1)].into(), ..base() }).contains("holders.until_ms"));
-    let request = AimdConfig { max_cooldown: millis(10), ..AimdConfig::default() };
+    let request = LimitConfig { max_cooldown: millis(10), ..LimitConfig::default() };
     let hasty = Model { request, ..model("m", 1) };
     let words = message(Scenario { models: [hasty].into(), ..base() });
     assert!(words.contains("`max_cooldown_ms` is 10.000ms; expected at least `cooldown_ms`"), "{words}");

@@ -3,7 +3,7 @@ use super::*;
 use crate::limit::LimitChoice;
 use crate::pipeline::{PolicyChoice, Strategy};
 use crate::replay::Replay;
-use crate::request::AimdConfig;
+use crate::request::LimitConfig;
 use crate::sim::provider::Overload;
 use crate::sim::scenario::{Change, Intervention, Model, Scenario, ScenarioColumn};
 use crate::task::{BorrowCeiling, BoundedBorrowConfig};
@@ -97,15 +97,15 @@ fn changed_settings_keep_the_limit_and_a_changed_ramp_restarts() {
     scenario.models[0].request.initial_limit = Some(2);
     let mut world = world(&scenario);
     at(&mut world, 15);
-    let request = AimdConfig { successes_until_increase: 1, ..AimdConfig::default() };
+    let request = LimitConfig { successes_until_increase: 1, ..LimitConfig::default() };
     world.change(Intervention::Request { model: m(), request: request.clone() }).unwrap();
     assert_eq!(at(&mut world, 16).limit, 2, "the limit stays although the initial limit changed");
     assert_eq!(at(&mut world, 31).limit, 4, "and rises by the new rule");
-    let request = AimdConfig { ramp: millis(90), ..request };
+    let request = LimitConfig { ramp: millis(90), ..request };
     world.change(Intervention::Request { model: m(), request: request.clone() }).unwrap();
     let ramped = at(&mut world, 32);
     assert_eq!((ramped.limit, ramped.ramp.map(|ramp| ramp.target)), (1, Some(4)));
-    world.change(Intervention::Request { model: m(), request: AimdConfig { max_limit: Some(3), ..request } }).unwrap();
+    world.change(Intervention::Request { model: m(), request: LimitConfig { max_limit: Some(3), ..request } }).unwrap();
     let clamped = at(&mut world, 150);
     assert_eq!((clamped.limit, clamped.effective_max), (3, 3));
 }
@@ -119,7 +119,7 @@ fn a_changed_algorithm_sets_the_limit_from_then_on() {
     let other = at(&mut world, 35);
     assert_eq!((other.algorithm, other.limit, other.in_flight), ("fixed", 2, 2));
     // Other settings do not change the algorithm.
-    world.change(Intervention::Request { model: m(), request: AimdConfig::default() }).unwrap();
+    world.change(Intervention::Request { model: m(), request: LimitConfig::default() }).unwrap();
     assert_eq!(at(&mut world, 36).algorithm, "fixed");
     assert_eq!(at(&mut world, 36).limit, 2);
 }
@@ -222,7 +222,7 @@ fn an_invalid_change_is_rejected_with_its_field_name_and_changes_nothing() {
         ceiling: 1,
     };
     let policy = BoundedBorrowConfig { ceilings: [ceiling].into(), ..BoundedBorrowConfig::default() };
-    let request = AimdConfig { decrease_factor: 2.0, ..AimdConfig::default() };
+    let request = LimitConfig { decrease_factor: 2.0, ..LimitConfig::default() };
     for (what, field) in [
         (Intervention::Capacity { model: "n".to_string(), slots: None }, "model"),
         (Intervention::Capacity { model: m(), slots: Some(2_000_000) }, "slots"),

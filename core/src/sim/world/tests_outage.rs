@@ -25,7 +25,7 @@ fn model(name: &str, slots: u32, latency: Duration) -> Model {
             ..ProviderSpec::default()
         },
         max_parallel: slots,
-        request: crate::request::AimdConfig { grow_on_evidence: true, ..crate::request::AimdConfig::default() },
+        request: crate::request::LimitConfig { grow_on_evidence: true, ..crate::request::LimitConfig::default() },
         algorithm: LimitChoice::Aimd,
         task_limit: None,
     }

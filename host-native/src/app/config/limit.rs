@@ -11,7 +11,7 @@ use std::ops::Range;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tidegate_core::error::ConfigError;
-use tidegate_core::limit::{AimdConfig, LimitChoice, TideConfig, VegasConfig};
+use tidegate_core::limit::{LimitChoice, LimitConfig, TideConfig, VegasConfig};
 
 use super::document::Document;
 use super::source::FileError;
@@ -89,12 +89,12 @@ pub(crate) struct LimitSettings {
     pub(crate) choice: LimitChoice,
     /// Whether the file sets the algorithm.
     pub(crate) is_given: bool,
-    pub(crate) aimd: AimdConfig,
+    pub(crate) limit_config: LimitConfig,
 }
 
 impl Default for LimitSettings {
     fn default() -> Self {
-        Self { choice: default_limit(), is_given: false, aimd: AimdConfig::default() }
+        Self { choice: default_limit(), is_given: false, limit_config: LimitConfig::default() }
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn read_limit(
     keys: LimitKeys<'_>,
     defaults: LimitSettings,
 ) -> Result<LimitSettings, FileError> {
-    let LimitSettings { choice: outer, is_given: is_outer_given, aimd } = defaults;
+    let LimitSettings { choice: outer, is_given: is_outer_given, limit_config } = defaults;
     let given = keys.limit.map(|limit| LimitChoice::from(*limit.get()));
     let choice = match (given, keys.aimd) {
         (Some(other), Some(aimd)) if !other.is_aimd() => {
@@ -116,8 +116,8 @@ pub(crate) fn read_limit(
         (None, None) => outer,
     };
     let is_given = is_outer_given || given.is_some() || keys.aimd.is_some();
-    let aimd = read_common(file, table, &keys, aimd)?;
-    Ok(LimitSettings { choice, is_given, aimd: read_aimd(file, keys.aimd, aimd)? })
+    let limit_config = read_common(file, table, &keys, limit_config)?;
+    Ok(LimitSettings { choice, is_given, limit_config: read_aimd(file, keys.aimd, limit_config)? })
 }
 
 fn conflicting_aimd_error(
@@ -140,13 +140,13 @@ fn read_common(
     file: &Document<'_>,
     table: &Range<usize>,
     keys: &LimitKeys<'_>,
-    mut aimd: AimdConfig,
-) -> Result<AimdConfig, FileError> {
+    mut limit_config: LimitConfig,
+) -> Result<LimitConfig, FileError> {
     let or = |given: Option<&WithSpan<DurationText>>, default| given.map_or(default, |given| given.get().0);
-    aimd.cooldown = or(keys.cooldown, aimd.cooldown);
-    aimd.max_cooldown = or(keys.max_cooldown, aimd.max_cooldown);
-    aimd.ramp = or(keys.ramp, aimd.ramp);
-    let Err(ConfigError { field, value, expected }) = aimd.validate() else { return Ok(aimd) };
+    limit_config.cooldown = or(keys.cooldown, limit_config.cooldown);
+    limit_config.max_cooldown = or(keys.max_cooldown, limit_config.max_cooldown);
+    limit_config.ramp = or(keys.ramp, limit_config.ramp);
+    let Err(ConfigError { field, value, expected }) = limit_config.validate() else { return Ok(limit_config) };
     // A `cooldown` above the default `max_cooldown` is an error in the field `max_cooldown`, which the file
     // may omit.
     let span = keys.common().into_iter().filter_map(|(key, value)| Some((key, value?)));
@@ -158,18 +158,19 @@ fn read_common(
 fn read_aimd(
     file: &Document<'_>,
     table: Option<&WithSpan<Table<RawAimd>>>,
-    mut aimd: AimdConfig,
-) -> Result<AimdConfig, FileError> {
-    let Some(table) = table else { return Ok(aimd) };
+    mut limit_config: LimitConfig,
+) -> Result<LimitConfig, FileError> {
+    let Some(table) = table else { return Ok(limit_config) };
     let raw = table.get();
-    aimd.initial_limit = raw.initial_limit.or(aimd.initial_limit);
-    aimd.max_limit = raw.max_limit.or(aimd.max_limit);
-    aimd.decrease_factor = raw.decrease_factor.map_or(aimd.decrease_factor, |Checked(factor)| factor);
-    aimd.increase_step = raw.increase_step.unwrap_or(aimd.increase_step);
-    aimd.successes_until_increase = raw.successes_until_increase.unwrap_or(aimd.successes_until_increase);
-    aimd.cooldown = raw.cooldown.map_or(aimd.cooldown, |Checked(span)| span);
-    aimd.max_cooldown = raw.max_cooldown.map_or(aimd.max_cooldown, |Checked(span)| span);
-    aimd.ramp = raw.ramp.map_or(aimd.ramp, |Checked(span)| span);
-    aimd.validate().map_err(|error| file.config_error(&table.span(), &error))?;
-    Ok(aimd)
+    limit_config.initial_limit = raw.initial_limit.or(limit_config.initial_limit);
+    limit_config.max_limit = raw.max_limit.or(limit_config.max_limit);
+    limit_config.decrease_factor = raw.decrease_factor.map_or(limit_config.decrease_factor, |Checked(factor)| factor);
+    limit_config.increase_step = raw.increase_step.unwrap_or(limit_config.increase_step);
+    limit_config.successes_until_increase =
+        raw.successes_until_increase.unwrap_or(limit_config.successes_until_increase);
+    limit_config.cooldown = raw.cooldown.map_or(limit_config.cooldown, |Checked(span)| span);
+    limit_config.max_cooldown = raw.max_cooldown.map_or(limit_config.max_cooldown, |Checked(span)| span);
+    limit_config.ramp = raw.ramp.map_or(limit_config.ramp, |Checked(span)| span);
+    limit_config.validate().map_err(|error| file.config_error(&table.span(), &error))?;
+    Ok(limit_config)
 }

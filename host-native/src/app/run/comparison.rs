@@ -85,7 +85,7 @@ fn model(spec: &ModelSpec) -> Option<Model> {
         domain_of: None,
         provider: mock.provider.clone(),
         max_parallel: spec.max_parallel.get(),
-        request: spec.aimd.clone(),
+        request: spec.limit_config.clone(),
         algorithm: spec.limit,
         task_limit: None,
     })

@@ -273,7 +273,7 @@ fn register(
             let label = model.label();
             let known = shared.iter().position(|known| known.label == label);
             if known.is_none() {
-                machine.configure(now, resource, model.aimd.clone())?;
+                machine.configure(now, resource, model.limit_config.clone())?;
                 if !model.limit.is_aimd() {
                     machine.choose_algorithm(now, resource, model.limit)?;
                 }
@@ -301,7 +301,7 @@ fn share_limits(
         // The first model of a resource has its settings.
         let Some(model) = indices.iter().position(|of| *of == index).map(|at| &file.models[at]) else { continue };
         let limit = limit_name(&model.provider, &model.model, model.domain.name());
-        let joined = share.join(gate, shared.resource, &limit, model.limit, &model.aimd);
+        let joined = share.join(gate, shared.resource, &limit, model.limit, &model.limit_config);
         joined
             .map_err(|error| file.source.error(model.span.clone(), format!("the model `{}`: {error}", model.name)))?;
     }

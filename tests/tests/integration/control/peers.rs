@@ -63,7 +63,7 @@ impl LimitAlgorithm for Tower {
         self.algorithm.update(std_span(call.latency), at_once, is_refusal(call.outcome), false);
     }
 
-    fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
+    fn cooldown(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
         Some(call.retry_after.unwrap_or(Duration::ZERO))
     }
 
@@ -101,7 +101,7 @@ impl LimitAlgorithm for Throttle {
         self.limit = self.strategy.adjust(self.limit, call.in_flight + 1, outcome).clamp(1, self.max);
     }
 
-    fn pause(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
+    fn cooldown(&self, _now: Instant, call: &CallReport) -> Option<Duration> {
         Some(call.retry_after.unwrap_or(Duration::ZERO))
     }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use tidegate_core::driver;
 use tidegate_core::gate::Gate;
 use tidegate_core::pipeline::{RetryKind, TaskOutcome};
-use tidegate_core::request::{AimdConfig, Outcome, Request, RequestAdmission, ResourceId};
+use tidegate_core::request::{LimitConfig, Outcome, Request, RequestAdmission, ResourceId};
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::SimHost;
 use tidegate_core::time::{Clock, Instant};
@@ -160,7 +160,7 @@ fn limit(machine: &RequestAdmission, now: Instant, resource: ResourceId) -> u32 
 /// The calls of one burst each cut the limit: in a ramp, and for a straggler that came back after the recovery.
 #[test]
 fn no_second_cut_for_one_cascade() {
-    let quick = AimdConfig { successes_until_increase: 1, ..AimdConfig::default() };
+    let quick = LimitConfig { successes_until_increase: 1, ..LimitConfig::default() };
     let (mut machine, resource) = machine_of(8, quick.clone());
     let mut burst: Vec<_> = (0..8).map(|_| take(&mut machine, at(0), resource)).collect();
     let straggler = burst.pop().expect("there are eight");
@@ -176,7 +176,7 @@ fn no_second_cut_for_one_cascade() {
     let _ = machine.release(at(5_002), straggler, &Outcome::RateLimited.into());
     assert_eq!(limit(&machine, at(5_002), resource), 8, "its news is older than the cut");
 
-    let (mut machine, resource) = machine_of(9, AimdConfig { ramp: ms(8_000), ..quick });
+    let (mut machine, resource) = machine_of(9, LimitConfig { ramp: ms(8_000), ..quick });
     let first = take(&mut machine, at(0), resource);
     let second = take(&mut machine, at(4_000), resource);
     let _ = machine.release(at(4_001), first, &Outcome::RateLimited.into());
@@ -189,8 +189,8 @@ fn no_second_cut_for_one_cascade() {
 #[test]
 fn an_early_429_does_not_pin_recovery_at_2() {
     for refused_at in [0, 2_000] {
-        let aimd = AimdConfig { ramp: ms(14_000), successes_until_increase: 1, ..AimdConfig::default() };
-        let (mut machine, resource) = machine_of(8, aimd);
+        let limit = LimitConfig { ramp: ms(14_000), successes_until_increase: 1, ..LimitConfig::default() };
+        let (mut machine, resource) = machine_of(8, limit);
         let first = take(&mut machine, at(0), resource);
         assert!(limit(&machine, at(refused_at), resource) <= 2);
         let _ = machine.release(at(refused_at), first, &Outcome::RateLimited.into());
@@ -213,7 +213,7 @@ fn ramp_progress_is_not_lost_by_an_unrelated_failure() {
         Outcome::LocalTimeout,
         Outcome::Unexpected,
     ] {
-        let (mut machine, resource) = machine_of(9, AimdConfig { ramp: ms(8_000), ..AimdConfig::default() });
+        let (mut machine, resource) = machine_of(9, LimitConfig { ramp: ms(8_000), ..LimitConfig::default() });
         let lease = take(&mut machine, at(0), resource);
         let _ = machine.release(at(4_000), lease, &outcome.into());
         let progress = [4_000, 5_000, 8_000].map(|millis| limit(&machine, at(millis), resource));

@@ -9,14 +9,14 @@ use tidegate_core::pipeline::{Column, Pipeline, PipelineConfig, PipelineEffect, 
 use tidegate_core::request::event::{
     EventScope, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest,
 };
-use tidegate_core::request::{AcquireResult, AimdConfig, DenialReason, Outcome, Request, UnavailableCause, WaiterId};
+use tidegate_core::request::{AcquireResult, DenialReason, LimitConfig, Outcome, Request, UnavailableCause, WaiterId};
 use tidegate_core::time::Instant;
 
 use super::{at, machine_of, ms, take};
 
 /// A waiter of some machine.
 fn waiter() -> WaiterId {
-    let (mut machine, resource) = machine_of(1, AimdConfig::default());
+    let (mut machine, resource) = machine_of(1, LimitConfig::default());
     let _held = take(&mut machine, at(0), resource);
     let AcquireResult::Waiting(waiter) = machine.acquire(at(0), &Request::new(resource)) else { panic!("it is taken") };
     waiter
@@ -122,7 +122,7 @@ fn no_event_holds_an_object_that_does_not_serialise() {
     let facts = facts();
     let kinds: Vec<RequestEventKind> = facts.iter().map(RequestEventPayload::kind).collect();
     assert_eq!(kinds, RequestEventKind::ALL, "one sample of each kind");
-    let resource = machine_of(1, AimdConfig::default()).1;
+    let resource = machine_of(1, LimitConfig::default()).1;
     for (payload, kind) in facts.into_iter().zip(KINDS) {
         assert_eq!(json(&payload.kind()), kind);
         let event =
@@ -166,7 +166,7 @@ fn no_report_holds_an_object_that_does_not_serialise() {
 /// A sink that did not keep up lost events, and nobody could tell.
 #[test]
 fn no_event_is_dropped_without_being_counted() {
-    let (mut machine, resource) = machine_of(1, AimdConfig::default());
+    let (mut machine, resource) = machine_of(1, LimitConfig::default());
     machine
         .set_interest(at(0), RequestInterest::of(&[RequestEventKind::LeaseAcquired, RequestEventKind::LeaseReleased]));
     let mut made = 0;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tidegate_core::pipeline::AdaptiveRowGroups;
-use tidegate_core::request::AimdConfig;
+use tidegate_core::request::LimitConfig;
 use tidegate_core::task::BoundedBorrowConfig;
 use tidegate_native::app::config::pipeline::{PipelineFile, SourceText};
 
@@ -100,7 +100,7 @@ fn no_unknown_configuration_key_is_refused_without_its_replacement() {
 #[test]
 fn no_unknown_key_of_a_setting_in_json_is_ignored() {
     let refusals = [
-        serde_json::from_str::<AimdConfig>("{\"cool_down\": 1}").expect_err("unknown").to_string(),
+        serde_json::from_str::<LimitConfig>("{\"cool_down\": 1}").expect_err("unknown").to_string(),
         serde_json::from_str::<BoundedBorrowConfig>("{\"ceiling\": []}").expect_err("unknown").to_string(),
         serde_json::from_str::<AdaptiveRowGroups>("{\"start\": 1}").expect_err("unknown").to_string(),
     ];

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use tidegate_core::gate::{Gate, GateTimer};
 use tidegate_core::request::{
-    AcquireResult, AimdConfig, Domain, Request, RequestAdmission, RequestConfig, RequestLease, ResourceId,
+    AcquireResult, Domain, LimitConfig, Request, RequestAdmission, RequestConfig, RequestLease, ResourceId,
 };
 use tidegate_core::runtime::{Host, Spawn, Timer};
 use tidegate_core::sim::executor::{Executor, SimHost, Sleep};
@@ -34,8 +34,8 @@ fn at(millis: u64) -> Instant {
 }
 
 /// A machine with one resource of this cap.
-fn machine_of(cap: u32, aimd: AimdConfig) -> (RequestAdmission, ResourceId) {
-    let config = RequestConfig { aimd, ..RequestConfig::default() };
+fn machine_of(cap: u32, limit: LimitConfig) -> (RequestAdmission, ResourceId) {
+    let config = RequestConfig { limit, ..RequestConfig::default() };
     let mut machine = RequestAdmission::new(config).expect("valid settings");
     let model = machine.register(Instant::ZERO, "provider", "model", "alias", cap).expect("a valid cap");
     let resource = machine.resource(model, Domain::Chat).expect("a known model");
@@ -44,7 +44,7 @@ fn machine_of(cap: u32, aimd: AimdConfig) -> (RequestAdmission, ResourceId) {
 
 /// A gate with one resource of this cap.
 fn gate_of<H: Host + Spawn<GateTimer<H>>>(host: H, cap: u32) -> (Gate<H>, ResourceId) {
-    let (machine, resource) = machine_of(cap, AimdConfig::default());
+    let (machine, resource) = machine_of(cap, LimitConfig::default());
     (Gate::new(host, machine), resource)
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tidegate_core::id::SlotKey;
 use tidegate_core::lease::LeaseId;
 use tidegate_core::request::{
-    self, AcquireResult, AimdConfig, Completion, DenialReason, Domain, GroupId, Outcome, Request, RequestAdmission,
+    self, AcquireResult, Completion, DenialReason, Domain, GroupId, LimitConfig, Outcome, Request, RequestAdmission,
     RequestConfig, RequestEffect, RequestLease, ResourceId, WaiterId,
 };
 use tidegate_core::time::{Duration, Instant};
@@ -69,19 +69,19 @@ fn comparable(answer: Answer) -> Answer {
 /// Preparing.
 impl Pair {
     pub(crate) fn new(settings: Settings, layout: &Layout) -> Self {
-        let aimd = AimdConfig {
+        let limit = LimitConfig {
             initial_limit: settings.initial_limit,
             max_limit: settings.max_limit,
             successes_until_increase: settings.successes_until_increase,
             cooldown: Duration::from_nanos(settings.cooldown),
             max_cooldown: Duration::from_nanos(settings.max_cooldown),
             ramp: Duration::from_nanos(settings.ramp),
-            ..AimdConfig::default()
+            ..LimitConfig::default()
         };
         let default_timeout = settings.default_timeout.map(Duration::from_nanos);
         // The model knows nothing of outages: the tests of health do.
         let config =
-            RequestConfig { aimd, health: None, controller: CONTROLLER, default_timeout, ..RequestConfig::default() };
+            RequestConfig { limit, health: None, controller: CONTROLLER, default_timeout, ..RequestConfig::default() };
         let mut machine = RequestAdmission::new(config).expect("valid settings");
         let groups = layout.weights.iter().zip(GROUPS);
         let groups = groups.map(|(weight, name)| machine.group(name, *weight).expect("a valid weight")).collect();

@@ -1,9 +1,9 @@
 // The settings in force at an instant: what the scenario says, and what was changed since.
-import type { AimdConfig, Change, Intervention, LimitChoice, PolicyChoice, Scenario } from "../pkg/tidegate_playground.js";
+import type { LimitConfig, Change, Intervention, LimitChoice, PolicyChoice, Scenario } from "../pkg/tidegate_playground.js";
 
 export interface ModelSettings {
   algorithm: LimitChoice;
-  request: AimdConfig;
+  request: LimitConfig;
   cap: number;
 }
 

@@ -72,10 +72,10 @@ impl Chance {
         if call.outcome == Outcome::RateLimited {
             let asked = (self.below(2) == 0).then(|| Duration::from_nanos(1 + self.below(3_000_000_000)));
             call.retry_after = asked;
-            let pause = self.tide.pause(self.now, &call).unwrap();
+            let pause = self.tide.cooldown(self.now, &call).unwrap();
             self.blocked_until = self.blocked_until.max(self.now + pause);
             if self.blocked_until > self.now {
-                self.tide.on_pause(self.now, self.blocked_until);
+                self.tide.on_cooldown(self.now, self.blocked_until);
             }
         }
         call.is_cooling_down = self.blocked_until > self.now;

@@ -10,7 +10,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::request::testing::{Bench, CHAT};
-use crate::request::{AimdConfig, Completion, Request, RequestLease};
+use crate::request::{Completion, LimitConfig, Request, RequestLease};
 
 const REFUSED: Completion = Completion::rate_limited(None);
 
@@ -20,7 +20,7 @@ fn millis(millis: u64) -> Duration {
 
 /// Returns a bench whose limit is a `Tide` of at most 64 concurrent calls.
 fn bench(config: TideConfig) -> Bench {
-    let mut bench = Bench::new(64, AimdConfig::default());
+    let mut bench = Bench::new(64, LimitConfig::default());
     let tide = Tide::new(config).expect("valid settings");
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(tide)).expect("a known resource");
     bench

@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::error::ConfigError;
 use crate::limit::{Fixed, LimitAlgorithm, Tide, TideConfig, Vegas, VegasConfig};
-use crate::request::AimdConfig;
+use crate::request::LimitConfig;
 use crate::time::Duration;
 
 /// Creates a limit algorithm for a cap.
@@ -18,7 +18,7 @@ pub struct Contender {
     /// The short name.
     pub name: String,
     /// The settings of the resource: those of AIMD, and the cooldown and the ramp of every algorithm.
-    pub(super) settings: AimdConfig,
+    pub(super) settings: LimitConfig,
     /// Creates the algorithm. `None` is AIMD, which request admission creates from `settings`.
     pub(super) make: Option<MakeAlgorithm>,
 }
@@ -39,13 +39,13 @@ impl Contender {
     /// Returns [`Aimd`](crate::limit::Aimd) with the default settings.
     #[must_use]
     pub fn aimd() -> Self {
-        Self { name: "aimd".to_string(), settings: AimdConfig::default(), make: None }
+        Self { name: "aimd".to_string(), settings: LimitConfig::default(), make: None }
     }
 
     /// Returns [`Aimd`](crate::limit::Aimd) with a start-up ramp of ten seconds.
     #[must_use]
     pub fn ramped() -> Self {
-        let settings = AimdConfig { ramp: Duration::from_secs(10), ..AimdConfig::default() };
+        let settings = LimitConfig { ramp: Duration::from_secs(10), ..LimitConfig::default() };
         Self { name: "aimd, ramp".to_string(), settings, make: None }
     }
 
@@ -70,6 +70,6 @@ impl Contender {
     /// Creates a contender from any algorithm. Each run calls `make` once, with the [cap](super::ControlCase)
     /// of its case. An error of `make` is returned by the function that runs the contender.
     pub fn new(name: &str, make: impl Fn(u32) -> Result<Box<dyn LimitAlgorithm>, ConfigError> + 'static) -> Self {
-        Self { name: name.to_string(), settings: AimdConfig::default(), make: Some(Box::new(make)) }
+        Self { name: name.to_string(), settings: LimitConfig::default(), make: Some(Box::new(make)) }
     }
 }

@@ -128,7 +128,7 @@ impl Loop {
     fn new(case: &ControlCase, contender: &Contender, seed: u64, tenants: usize) -> Result<Self, ConfigError> {
         let now = Instant::ZERO;
         // Health tracking is off, so that only the limit holds calls back during an outage.
-        let config = RequestConfig { aimd: contender.settings.clone(), health: None, ..RequestConfig::default() };
+        let config = RequestConfig { limit: contender.settings.clone(), health: None, ..RequestConfig::default() };
         let mut admission = RequestAdmission::new(config)?;
         let model = admission.register(now, "provider", "model", "default", case.cap)?;
         let resource = admission.resource(model, Domain::Chat)?;

@@ -29,7 +29,7 @@ use alloc::string::ToString;
 use super::{IdleCase, Target};
 use crate::limit::LimitChoice;
 use crate::pipeline::{AdaptiveRowGroups, Strategy};
-use crate::request::AimdConfig;
+use crate::request::LimitConfig;
 use crate::sim::latency::Latency;
 use crate::sim::provider::{Capacity, ProviderSpec};
 use crate::sim::scenario::{Holder, Model, Scenario, ScenarioColumn};
@@ -50,7 +50,7 @@ pub(super) fn model(name: &str, slots: u32, latency: Duration) -> Model {
         },
         max_parallel: slots,
         algorithm: LimitChoice::Aimd,
-        request: AimdConfig::default(),
+        request: LimitConfig::default(),
         task_limit: None,
     }
 }

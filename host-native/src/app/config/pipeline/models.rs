@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tidegate_core::budget::BudgetConfig;
 use tidegate_core::limit::LimitChoice;
-use tidegate_core::request::AimdConfig;
+use tidegate_core::request::LimitConfig;
 use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::time::Duration;
 
@@ -56,7 +56,7 @@ pub struct ModelSpec {
     /// The timeout of one call.
     pub timeout: Duration,
     /// The settings of AIMD. The ramp and the cooldowns apply to every limit.
-    pub aimd: AimdConfig,
+    pub limit_config: LimitConfig,
     /// The limit algorithm.
     pub limit: LimitChoice,
     /// Whether the file sets the limit algorithm.
@@ -89,7 +89,7 @@ impl ModelSpec {
     }
 
     fn limit_settings(&self) -> LimitSettings {
-        LimitSettings { choice: self.limit, is_given: self.is_limit_given, aimd: self.aimd.clone() }
+        LimitSettings { choice: self.limit, is_given: self.is_limit_given, limit_config: self.limit_config.clone() }
     }
 }
 
@@ -268,7 +268,7 @@ impl ModelTable<'_, '_> {
         // A resource of the gate is configured only once, by the first model that uses it.
         let same = same.filter(|same| same.domain == domain);
         let mode = self.mode(same, domain)?;
-        let LimitSettings { choice, is_given, aimd } = self.limit(same, mode)?;
+        let LimitSettings { choice, is_given, limit_config } = self.limit(same, mode)?;
         let extras = extras::check(self, &endpoint, domain)?;
         Ok(ModelSpec {
             authorities: endpoint::check_transport(self, &endpoint, &extras, directory)?,
@@ -278,7 +278,7 @@ impl ModelTable<'_, '_> {
             endpoint,
             max_parallel: raw.max_parallel,
             timeout: file.positive(raw.timeout.as_ref())?.unwrap_or(Duration::from_secs(60)),
-            aimd,
+            limit_config,
             limit: choice,
             is_limit_given: is_given,
             budgets: self.budgets(same)?,

@@ -64,7 +64,7 @@ fn a_valid_file_is_parsed_into_typed_settings() {
     assert_eq!(file.rows.dataset.as_ref().unwrap().location.to_string(), "dir/notes.csv");
     let [writer, judge] = file.models.as_slice() else { panic!("two models") };
     assert_eq!((writer.model.as_str(), writer.max_parallel.get()), ("small", 4));
-    assert_eq!(writer.aimd.ramp, tidegate_core::time::Duration::from_secs(3));
+    assert_eq!(writer.limit_config.ramp, tidegate_core::time::Duration::from_secs(3));
     assert!(matches!(&writer.endpoint, Endpoint::Mock(mock) if mock.seed == 9));
     assert_eq!(judge.model, "judge");
     let Endpoint::Remote { base_url, api_key_env } = &judge.endpoint else { panic!("a remote model") };
@@ -190,11 +190,11 @@ fn the_ramp_and_the_cooldowns_apply_to_every_limit() {
     let millis = tidegate_core::time::Duration::from_millis;
     assert_eq!(model.limit.name(), "vegas");
     assert_eq!(
-        (model.aimd.ramp, model.aimd.cooldown, model.aimd.max_cooldown),
+        (model.limit_config.ramp, model.limit_config.cooldown, model.limit_config.max_cooldown),
         (millis(3_000), millis(250), millis(60_000))
     );
     let model = first_model("ramp = \"3s\"\naimd = { initial_limit = 2 }").unwrap();
-    assert_eq!((model.aimd.ramp, model.aimd.initial_limit), (millis(3_000), Some(2)));
+    assert_eq!((model.limit_config.ramp, model.limit_config.initial_limit), (millis(3_000), Some(2)));
     let error = first_model("cooldown = \"0s\"").unwrap_err();
     assert!(error.starts_with("p.toml:11:12: `cooldown` in [[models]] is 0ns"), "{error}");
     let error = first_model("cooldown = \"20m\"").unwrap_err();

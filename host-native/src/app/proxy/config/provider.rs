@@ -231,11 +231,12 @@ fn check_limits(
     budgets: Option<&RawBudgets>,
     defaults: &Limits,
 ) -> Result<Limits, FileError> {
-    let outer = LimitSettings { choice: defaults.algorithm, is_given: false, aimd: defaults.aimd.clone() };
-    let LimitSettings { choice: algorithm, aimd, .. } = read_limit(file, table, keys, outer)?;
+    let outer =
+        LimitSettings { choice: defaults.algorithm, is_given: false, limit_config: defaults.limit_config.clone() };
+    let LimitSettings { choice: algorithm, limit_config, .. } = read_limit(file, table, keys, outer)?;
     Ok(Limits {
         max_parallel: max_parallel.unwrap_or(defaults.max_parallel),
-        aimd,
+        limit_config,
         algorithm,
         budgets: match budgets {
             Some(budgets) => budgets.check(file)?,

@@ -73,7 +73,7 @@ fn a_valid_file_is_parsed_into_typed_settings() {
     let [large] = acme.models.as_slice() else { panic!("one model of its own") };
     assert_eq!((large.limits.max_parallel.get(), large.limits.budgets.len()), (3, 1));
     assert!(matches!(large.limits.algorithm, LimitChoice::Vegas(_)));
-    assert_eq!(large.limits.aimd.cooldown, Duration::from_secs(1));
+    assert_eq!(large.limits.limit_config.cooldown, Duration::from_secs(1));
     assert_eq!(config.tenants.known[0].key, Some(super::super::tenant::sha256(b"sk-people")));
     assert_eq!(config.queue.deadline, StdDuration::from_secs(30));
     assert_eq!(config.priority.factors.map(|factor| (factor * 100.0) as u32), [800, 100, 25]);
@@ -85,7 +85,7 @@ fn aimd_settings_of_a_model_select_aimd_and_conflict_with_another_limit() {
     let config = of_large("aimd = { increase_step = 2 }").unwrap();
     let (provider, model) = (&config.providers[0].limits, &config.providers[0].models[0].limits);
     assert_eq!((provider.algorithm.name(), model.algorithm.name()), ("vegas", "aimd"));
-    assert_eq!((model.aimd.increase_step, model.aimd.cooldown), (2, Duration::from_secs(1)));
+    assert_eq!((model.limit_config.increase_step, model.limit_config.cooldown), (2, Duration::from_secs(1)));
     assert_eq!(of_large("limit = \"tide\"").unwrap().providers[0].models[0].limits.algorithm.name(), "tide");
     let error = of_large("limit = \"tide\"\naimd = { increase_step = 2 }").unwrap_err();
     assert!(error.contains("`aimd` in [[providers.models]] sets the limit \"aimd\""), "{error}");
