@@ -13,9 +13,9 @@ use crate::time::{Duration, Instant};
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest retry delay before jitter is applied.
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// The shortest pause before a call is made again, so that a provider is not called in a loop.
+/// The shortest delay before a call is made again, so that a provider is not called in a loop.
 pub(crate) const SHORTEST_RETRY: Duration = Duration::from_millis(50);
-/// The longest pause that a provider can request for one call.
+/// The longest delay that a provider can request for one call.
 const LONGEST_REQUESTED: Duration = Duration::from_secs(600);
 
 /// Computes the retry delays of one piece of work: 1, 2, 4, ... seconds, at most one minute. Jitter then
@@ -57,16 +57,16 @@ impl Backoff {
         let mut hash = PortableHasher::default();
         hash.write_u64(self.seed);
         hash.write_u32(self.failures);
-        let pause = before_retry(self.failures, LONGEST_RETRY, &hash);
+        let delay = before_retry(self.failures, LONGEST_RETRY, &hash);
         self.failures += 1;
-        Some(now + pause)
+        Some(now + delay)
     }
 
     /// Returns when a call that ended with `done` is made again, or `None` if its end is final.
     ///
     /// A provider failure, a provider timeout and a failed connection count as failures: see
-    /// [`Self::after_failure`]. If the provider requested a longer pause, that pause applies, up to 10 min. A
-    /// rate-limited call was only too early. It is made again after the pause that the provider requested, at
+    /// [`Self::after_failure`]. If the provider requested a longer delay, that delay applies, up to 10 min. A
+    /// rate-limited call was only too early. It is made again after the delay that the provider requested, at
     /// least 50 ms and at most 10 min, and does not count. Every other outcome is final. With no retries at
     /// all, every outcome is final.
     ///
@@ -108,11 +108,11 @@ pub(crate) fn doubled(first: Duration, times: u32, longest: Duration) -> Duratio
     Duration::from_nanos(first.as_nanos().saturating_mul(1 << times.min(32)).min(longest.as_nanos()))
 }
 
-/// Lengthens or shortens `pause` by up to a fifth, as chosen by `hash`.
-pub(crate) fn jittered(pause: Duration, hash: &impl Hasher) -> Duration {
+/// Lengthens or shortens `delay` by up to a fifth, as chosen by `hash`.
+pub(crate) fn jittered(delay: Duration, hash: &impl Hasher) -> Duration {
     // In thousandths, from 800 to 1 200.
     let share = 800 + hash.finish() % 401;
-    Duration::from_nanos((u128::from(pause.as_nanos()) * u128::from(share) / 1_000) as u64)
+    Duration::from_nanos((u128::from(delay.as_nanos()) * u128::from(share) / 1_000) as u64)
 }
 
 #[cfg(test)]
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn a_delay_doubles_up_to_the_longest_and_never_overflows() {
-        let pause = |times| doubled(Duration::from_secs(1), times, Duration::from_secs(60));
-        assert_eq!([0, 1, 5, 6, u32::MAX].map(pause), [1, 2, 32, 60, 60].map(Duration::from_secs));
+        let delay = |times| doubled(Duration::from_secs(1), times, Duration::from_secs(60));
+        assert_eq!([0, 1, 5, 6, u32::MAX].map(delay), [1, 2, 32, 60, 60].map(Duration::from_secs));
         assert_eq!(doubled(Duration::MAX, 9, Duration::MAX), Duration::MAX);
     }
 
@@ -131,17 +131,19 @@ mod tests {
         let mut backoff = Backoff::new(12, 3);
         for failures in 0..12 {
             let usual = Duration::from_secs([1, 2, 4, 8, 16, 32].get(failures).copied().unwrap_or(60));
-            let pause = backoff.after_failure(Instant::ZERO).expect("there are twelve retries") - Instant::ZERO;
+            let delay = backoff.after_failure(Instant::ZERO).expect("there are twelve retries") - Instant::ZERO;
             let fifth = usual.as_nanos() / 5;
-            assert!(pause.as_nanos().abs_diff(usual.as_nanos()) <= fifth, "{failures}: {pause}");
+            assert!(delay.as_nanos().abs_diff(usual.as_nanos()) <= fifth, "{failures}: {delay}");
         }
         assert_eq!(backoff.after_failure(Instant::ZERO), None);
     }
 
     #[test]
-    fn a_rate_limited_call_is_made_again_after_its_pause_and_uses_up_no_retry() {
+    fn a_rate_limited_call_is_made_again_after_its_delay_and_uses_up_no_retry() {
         let mut backoff = Backoff::new(1, 3);
-        let after = |backoff: &mut Backoff, pause| backoff.after_call(Instant::ZERO, &Completion::rate_limited(pause));
+        let after = |backoff: &mut Backoff, retry_after| {
+            backoff.after_call(Instant::ZERO, &Completion::rate_limited(retry_after))
+        };
         for _ in 0..3 {
             assert_eq!(after(&mut backoff, None), Some(Instant::ZERO + SHORTEST_RETRY));
         }
@@ -163,13 +165,13 @@ mod tests {
 
     #[test]
     fn jitter_is_at_most_a_fifth_and_covers_the_whole_range() {
-        let pauses = (0..10_000_u64).map(|seed| {
+        let delays = (0..10_000_u64).map(|seed| {
             let mut hash = PortableHasher::default();
             hash.write_u64(seed);
             jittered(Duration::from_millis(1_000), &hash)
         });
         let (least, most) =
-            pauses.fold((Duration::MAX, Duration::ZERO), |(least, most), it| (least.min(it), most.max(it)));
+            delays.fold((Duration::MAX, Duration::ZERO), |(least, most), it| (least.min(it), most.max(it)));
         assert_eq!((least, most), (Duration::from_millis(800), Duration::from_millis(1_200)));
     }
 }

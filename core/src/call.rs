@@ -134,7 +134,7 @@ impl Completion {
         Self { retry_after, ..Self::new(Outcome::RateLimited) }
     }
 
-    /// Returns the pause requested by the provider: its `Retry-After`, if that is longer than zero.
+    /// Returns the provider's `Retry-After`, if it is longer than zero.
     pub(crate) fn positive_retry_after(&self) -> Option<Duration> {
         self.retry_after.filter(|wait| !wait.is_zero())
     }

@@ -1,4 +1,4 @@
-//! The settings of the AIMD limit, of cooldowns and of start-up ramps.
+//! The settings of the limit of a resource: its maximum, its ramp, its cooldowns, and the steps of AIMD.
 
 use crate::error::{ConfigError, require};
 use crate::time::Duration;
@@ -34,9 +34,11 @@ pub enum CooldownRule {
     Latest,
 }
 
-/// The settings of the additive-increase, multiplicative-decrease (AIMD) limit of one resource.
+/// The settings of the limit of one resource.
 ///
-/// The maximum, the ramp and the cooldowns apply to the other algorithms, too.
+/// `max_limit`, the ramp and the cooldowns apply to every algorithm. The rest applies to the default
+/// algorithm, AIMD (additive increase, multiplicative decrease). Other algorithms have settings of their own,
+/// such as [`TideConfig`](super::TideConfig).
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
@@ -56,11 +58,11 @@ pub struct LimitConfig {
     pub successes_until_increase: u32,
     /// Whether the limit grows only if the calls in flight reached it since its last change. Default off.
     pub grow_on_evidence: bool,
-    /// The longest pause of the resource after a rate-limited call without Retry-After. AIMD always pauses
-    /// for this long. Tide measures whether a shorter pause is enough. Above zero. Default 2 s.
+    /// The longest cooldown after a rate-limited call without Retry-After. The cooldown of AIMD always has
+    /// this length. Tide measures whether a shorter one is enough. Above zero. Default 2 s.
     #[cfg_attr(feature = "serde", serde(rename = "cooldown_ms", with = "crate::millis::Millis"))]
     pub cooldown: Duration,
-    /// The longest pause that a single response may cause, at least `cooldown`. Default 10 min.
+    /// The longest cooldown that a single response may cause, at least `cooldown`. Default 10 min.
     #[cfg_attr(feature = "serde", serde(rename = "max_cooldown_ms", with = "crate::millis::Millis"))]
     pub max_cooldown: Duration,
     /// How long the limit of a new resource takes to climb from 1 to its initial limit, or, under an

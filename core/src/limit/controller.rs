@@ -490,16 +490,17 @@ impl Controller {
         }
     }
 
-    /// Starts the pause after a rate limit. Its length is that of the algorithm, or else of the settings.
+    /// Starts the cooldown after a rate limit. Its length is that of the algorithm, or else of the settings.
     #[cold]
     fn rate_limited(&mut self, now: Instant, grant: &Grant, done: &Completion) {
         let latency = self.latency(now, grant).unwrap_or(Duration::ZERO);
-        let pause =
+        let cooldown =
             self.algorithm.cooldown(now, &self.report(now, grant, done.outcome, done.positive_retry_after(), latency));
-        let pause = pause.unwrap_or(self.config.cooldown);
-        // A pause without a Retry-After is never longer than the configured cooldown.
-        let pause = if done.positive_retry_after().is_some() { pause } else { pause.min(self.config.cooldown) };
-        self.cooldown.on_rate_limited(now, &self.config, pause);
+        let cooldown = cooldown.unwrap_or(self.config.cooldown);
+        // A cooldown without a Retry-After is never longer than the configured one.
+        let has_retry_after = done.positive_retry_after().is_some();
+        let cooldown = if has_retry_after { cooldown } else { cooldown.min(self.config.cooldown) };
+        self.cooldown.on_rate_limited(now, &self.config, cooldown);
         if let Some(until) = self.cooldown.until(now) {
             self.algorithm.on_cooldown(now, until);
         }

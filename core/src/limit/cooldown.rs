@@ -18,14 +18,14 @@ impl Cooldown {
         self.until.filter(|end| now < *end)
     }
 
-    /// Records a rate limit and starts a cooldown of `pause`, at most `max_cooldown`. A `pause` of zero
+    /// Records a rate limit and starts a cooldown of `length`, at most `max_cooldown`. A `length` of zero
     /// starts none.
-    pub(super) fn on_rate_limited(&mut self, now: Instant, config: &LimitConfig, pause: Duration) {
+    pub(super) fn on_rate_limited(&mut self, now: Instant, config: &LimitConfig, length: Duration) {
         self.consecutive_rate_limits = self.consecutive_rate_limits.saturating_add(1);
-        if pause.is_zero() {
+        if length.is_zero() {
             return;
         }
-        let end = now + pause.min(config.max_cooldown);
+        let end = now + length.min(config.max_cooldown);
         self.until = Some(match (config.cooldown_rule, self.until) {
             (CooldownRule::Longest, Some(current)) => current.max(end),
             _ => end,

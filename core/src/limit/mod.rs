@@ -12,11 +12,11 @@
 //! [`Aimd`] is the default of the core, and its reference. [`Tide`] is the default of the hosts. A *cascade*
 //! is the group of calls that were in flight when the provider began to answer 429.
 //!
-//! A [start-up ramp](LimitConfig::ramp) can be combined with any of them. It bounds the limit by time until it
-//! reaches its target or a call is rate limited.
+//! A [start-up ramp](LimitConfig::ramp) can be combined with any of them. It bounds the limit by time until
+//! it reaches its target or a call is rate limited.
 //!
-//! A Retry-After pauses the whole resource. An algorithm can shorten this pause if it has measured that the
-//! Retry-After applies to the rejected call only: see [`LimitAlgorithm::cooldown`].
+//! A Retry-After starts a *cooldown*, in which no call of the resource starts. An algorithm can shorten it if
+//! it has measured that the Retry-After applies to the refused call only: see [`LimitAlgorithm::cooldown`].
 
 pub mod aimd;
 mod choice;
@@ -123,10 +123,10 @@ pub trait LimitAlgorithm: Send {
     /// unknown, which is one of a call that was granted before the algorithm was installed.
     fn on_outcome(&mut self, now: Instant, call: &CallReport);
 
-    /// Returns how long a rate-limited call pauses the resource.
+    /// Returns the length of the cooldown of the resource after a rate-limited call.
     ///
-    /// Zero means no pause. `None` means the configured [cooldown](LimitConfig::cooldown), which is also the
-    /// upper bound if the call has no Retry-After. The default implementation returns the Retry-After.
+    /// Zero means no cooldown. `None` means the configured [cooldown](LimitConfig::cooldown), which is also
+    /// the upper bound if the call has no Retry-After. The default implementation returns the Retry-After.
     ///
     /// Request admission calls this before [`LimitAlgorithm::on_outcome`], so [`CallReport::is_cooling_down`]
     /// covers only the cooldowns of earlier calls here.
@@ -134,8 +134,8 @@ pub trait LimitAlgorithm: Send {
         call.retry_after
     }
 
-    /// Handles a pause: a rate-limited call leaves the resource paused until `until`. The call's
-    /// [`LimitAlgorithm::on_outcome`] follows.
+    /// Handles a cooldown: after a rate-limited call, no call of the resource starts before `until`. The
+    /// call's [`LimitAlgorithm::on_outcome`] follows.
     fn on_cooldown(&mut self, _now: Instant, _until: Instant) {}
 
     /// Returns the instant before which no call may start, whatever the limit, or `None` if calls may start

@@ -109,10 +109,10 @@ pub struct PipelineConfig {
     pub degraded_rate: Option<f64>,
     /// The shortest time between two such warnings about one call target. Default: 60 s.
     pub degraded_pause: Duration,
-    /// The shortest pause before a task is retried after a rate limit or an admission timeout, above 0.
+    /// The shortest delay before a task is retried after a rate limit or an admission timeout, above 0.
     /// Default: 50 ms.
     pub retry_floor: Duration,
-    /// The longest pause that a provider can request for a retry. It must not be below `retry_floor`.
+    /// The longest delay that a provider can request for a retry. It must not be below `retry_floor`.
     /// Default: 10 minutes.
     pub retry_ceiling: Duration,
     /// Whether workers of columns that [yield](crate::pipeline::Column::yields) release their task resources

@@ -228,7 +228,7 @@ pub enum TaskOutcome {
         /// The HTTP status of the response, if there was one.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         status: Option<u16>,
-        /// The pause that the provider requested.
+        /// The delay that the provider requested: its Retry-After.
         #[cfg_attr(feature = "serde", serde(default))]
         retry_after: Option<Duration>,
     },

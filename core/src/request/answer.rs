@@ -62,7 +62,7 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {
             DenialReason::NoCapacity => "the limit of calls in flight is reached",
-            DenialReason::Cooldown => "the resource pauses after a rate limit",
+            DenialReason::Cooldown => "the resource cools down after a rate limit",
             DenialReason::Outage => "the provider is down",
             DenialReason::Unavailable => "the provider or model cannot be used",
             DenialReason::RequestAtFault => "the provider answers other calls",

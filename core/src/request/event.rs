@@ -167,9 +167,9 @@ pub enum RequestEventPayload {
     },
     /// A cooldown that the provider requested was shortened to the longest that the settings allow.
     CooldownCapped {
-        /// The pause that the provider requested.
+        /// The cooldown that the provider requested.
         requested: Duration,
-        /// The pause that applies.
+        /// The cooldown that applies.
         applied: Duration,
     },
     /// The limit decreased, because of the end of a call, a lower cap or changed settings.

@@ -35,6 +35,20 @@
 //! [`RequestAdmission::poll_timeout`] returns the next instant at which the host must call
 //! [`RequestAdmission::handle_timeout`].
 //!
+//! # Terms
+//!
+//! | term | meaning |
+//! | --- | --- |
+//! | *cap* | the most calls in flight of a provider and model: the lowest that its aliases register |
+//! | *clamp* | the most calls that the settings of one resource allow: [`LimitConfig::max_limit`] |
+//! | *effective maximum* | the lower of cap and clamp, at least 1: the highest value of the limit |
+//! | *limit* | the most calls in flight now, from 1 to the effective maximum: see [`limit`](crate::limit) |
+//! | *share* | a process's part of a limit that several processes [share](crate::share) |
+//! | *cooldown* | the time after a rate limit in which no call starts; `blocked_until` is its end |
+//! | *pause* | the time between two probes of a provider that is [down](HealthState) |
+//! | *paused* | stopped by a person or program: [`RequestAdmission::set_paused`] |
+//! | *delay* | the time before one call or task is tried again: [`Backoff`](crate::backoff::Backoff) |
+//!
 //! Three words describe a request that has no answer. Admission *denies* a request ([`Denial`]); it was never
 //! sent. A provider *refuses* a call because of load or a rate ([`Outcome::RateLimited`]); it may be sent
 //! again. A provider *rejects* a request, a key or an account ([`Outcome::RequestRejected`] and

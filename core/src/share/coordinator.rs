@@ -54,7 +54,7 @@ pub struct Coordinator {
     time: Monotonic,
     /// When this leader took over.
     began: Instant,
-    /// The limit algorithm and its pauses.
+    /// The limit algorithm and its cooldowns.
     controller: Controller,
     members: BTreeMap<MemberId, MemberRecord>,
     /// The version of the newest decision.
@@ -207,8 +207,8 @@ impl Coordinator {
     /// returned `true` for this term.
     ///
     /// It continues from the limit and the rate in the snapshot with a new algorithm, which `choice` selects.
-    /// `config` holds the settings of AIMD, and of the pauses of every algorithm. `cap` is the highest limit; 0
-    /// counts as 1. Returns an error if a setting is out of range.
+    /// `config` holds the settings of AIMD, and the cooldowns of every algorithm. `cap` is the highest limit;
+    /// 0 counts as 1. Returns an error if a setting is out of range.
     pub fn take_over(
         now: Instant,
         config: ShareConfig,

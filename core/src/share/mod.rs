@@ -17,7 +17,8 @@
 //! - A *group* is a tenant: a fairness group of request admission, by a name that all processes know. Its
 //!   *demand* at a member is the number of its calls in flight or waiting there.
 //! - A decision *acknowledges* a report if it contains the number of the report as `seen_seq`.
-//! - A *pause* is a time in which no call may start, for example until a Retry-After has passed.
+//! - A *pause* is a time in which no member may start a call: a [cooldown](crate::request#terms), or the time
+//!   until a learned rate allows the next call.
 //! - A *cut* is a fall of the limit because of a refusal (429).
 //!
 //! # The cycle
@@ -126,13 +127,13 @@
 //! clock, takes the lead: it replaces the term in the store if it is still the one that the member knows. The
 //! store accepts decisions of the present term only, so those of an old leader have no effect.
 //!
-//! With each decision, the store keeps a [`LeaderSnapshot`] for the next leader, which keeps the learned limit, the
-//! learned rate and every share. The snapshot contains no instants, because no other process can read them:
-//! the new leader assumes that it has just received a report of every member. It raises no share until every
-//! member has adopted a decision of it, or until TTL x 1.01 has passed and all older leases have lapsed. If
-//! the snapshot cannot be read, it starts anew, and always waits for that time. The reason is that the store
-//! may have lost the last decisions, and the new leader does not know their shares. If a report shows that
-//! this has happened, no share rises for TTL x 1.01 from then on.
+//! With each decision, the store keeps a [`LeaderSnapshot`] for the next leader, which keeps the learned
+//! limit, the learned rate and every share. The snapshot contains no instants, because no other process can
+//! read them: the new leader assumes that it has just received a report of every member. It raises no share
+//! until every member has adopted a decision of it, or until TTL x 1.01 has passed and all older leases have
+//! lapsed. If the snapshot cannot be read, it starts anew, and always waits for that time. The reason is that
+//! the store may have lost the last decisions, and the new leader does not know their shares. If a report
+//! shows that this has happened, no share rises for TTL x 1.01 from then on.
 //!
 //! A leader that stops in order reads the reports once more and writes a last decision, which marks its end.
 //! A member that reads it takes the lead at once.
@@ -189,7 +190,7 @@
 //! | types | purpose |
 //! | --- | --- |
 //! | [`ShareConfig`], [`OnLoss`] | the settings |
-//! | [`MemberReport`], [`Decision`], [`TakeLead`], [`LeaderSnapshot`] | the messages, and what the store keeps |
+//! | [`MemberReport`], [`Decision`], [`TakeLead`], [`LeaderSnapshot`] | messages, and what the store keeps |
 //! | [`MemoryStore`] | the store: what each of its five steps does |
 //! | [`Member`], [`Coordinator`] | the two machines |
 //! | [`MemberHandle`] | a member under a lock |

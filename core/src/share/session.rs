@@ -95,7 +95,7 @@ pub struct SessionSettings {
     pub share: ShareConfig,
     /// The algorithm of the limit.
     pub choice: LimitChoice,
-    /// The settings of AIMD, and of the pauses of every algorithm.
+    /// The settings of AIMD, and the cooldowns of every algorithm.
     pub limit: LimitConfig,
 }
 

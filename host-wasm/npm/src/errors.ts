@@ -6,7 +6,7 @@
  * | reason | meaning |
  * | --- | --- |
  * | `no_capacity` | the limit or the provider's cap is reached |
- * | `cooldown` | the resource pauses after a rate limit |
+ * | `cooldown` | the resource cools down after a rate limit |
  * | `budget_exhausted` | a rate budget is spent |
  * | `queued_waiters_ahead` | an earlier call goes first |
  * | `queue_timeout` | `timeoutMs` passed while it waited |
@@ -56,7 +56,7 @@ const REASONS: readonly (DenialReason | undefined)[] = [
 
 const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
   no_capacity: "the limit of calls in flight is reached",
-  cooldown: "the resource pauses after a rate limit",
+  cooldown: "the resource cools down after a rate limit",
   budget_exhausted: "a rate budget is spent",
   queued_waiters_ahead: "an earlier call goes first",
   queue_timeout: "the deadline passed while waiting",

@@ -28,9 +28,9 @@ pub struct TideConfig {
     /// The least part of the limit that a cut leaves, while no call is accepted between refusals. From 0.01
     /// to 0.99; default 0.7.
     pub decrease_factor: f64,
-    /// The longest pause after a refusal without a Retry-After, or with one that stops the refused call only.
-    /// Without a Retry-After, the `cooldown` of the resource applies if it is shorter. Longer than zero;
-    /// default 2 s.
+    /// The longest cooldown after a refusal without a Retry-After, or with one that stops the refused call
+    /// only. Without a Retry-After, the `cooldown` of the resource applies if it is shorter. Longer than
+    /// zero; default 2 s.
     #[cfg_attr(feature = "serde", serde(rename = "longest_pause_ms", with = "crate::millis::Millis"))]
     pub longest_pause: Duration,
     /// The mean latency that is tolerated where nothing is refused, as a multiple of the latency without a

@@ -2,9 +2,9 @@
 //! accepts.
 //!
 //! A refusal is an answer with the outcome [`RateLimited`](crate::call::Outcome::RateLimited), such as HTTP
-//! 429. [`Aimd`](super::Aimd) treats it as congestion: it pauses, cuts the limit by a quarter, and climbs for
-//! hundreds of calls. Here a refusal is a measurement: if a call is refused with `n` calls in flight, `n - 1`
-//! are accepted.
+//! 429. [`Aimd`](super::Aimd) treats it as congestion: it cools down, cuts the limit by a quarter, and climbs
+//! for hundreds of calls. Here a refusal is a measurement: if a call is refused with `n` calls in flight,
+//! `n - 1` are accepted.
 //!
 //! The algorithm has four parts: *concurrency* bounds the calls in flight, *pace* spaces them in time,
 //! *queueing* bounds latency where nothing is refused, and *memory* holds what each of them has learned.
@@ -58,14 +58,15 @@
 //! the one before, down to `decrease_factor` of the limit. A refusal of a call that was in flight at the last
 //! cut belongs to the same cascade and cuts nothing. After four cuts the provider counts as closed: calls are
 //! tried one by one, each after a quarter of the time since the first refusal, up to `longest_pause`. At a
-//! limit of 1, the first refusals pause for a quarter of a call's latency, doubled each time.
+//! limit of 1, the first refusals cause a cooldown of a quarter of a call's latency, doubled each time.
 //!
 //! **Retry-After.** Whether it stops the resource or only the refused call is learned from calls sent before
 //! it ends, or [set](TideConfig::retry_after).
 //!
-//! **Restart.** After a pause, the calls in flight are raised step by step, 1, 2, 4, ..., each time a refusal
-//! would have arrived. So a ceiling that fell during the pause costs one or two refusals and not a burst. The
-//! same holds when a refusal ends a pace, because the limit may have grown far beyond the calls in flight.
+//! **Restart.** After a cooldown, the calls in flight are raised step by step, 1, 2, 4, ..., each time a
+//! refusal would have arrived. So a ceiling that fell during the cooldown costs one or two refusals and not a
+//! burst. The same holds when a refusal ends a pace, because the limit may have grown far beyond the calls in
+//! flight.
 //!
 //! # Pace
 //!
@@ -150,8 +151,8 @@ pub struct Tide {
     refusal_streak: u32,
     /// When the first of them arrived.
     refused_since: Instant,
-    /// The end of the pause that the next reported refusal causes.
-    paused_until: Option<Instant>,
+    /// The end of the cooldown that the next reported refusal causes.
+    cooldown_until: Option<Instant>,
     restart: Option<Restart>,
     /// The earliest time of the next call in a climb.
     spaced_until: Instant,
@@ -185,7 +186,7 @@ impl Tide {
             ceiling: Ceiling::default(),
             refusal_streak: 0,
             refused_since: Instant::ZERO,
-            paused_until: None,
+            cooldown_until: None,
             restart: None,
             spaced_until: Instant::ZERO,
             latency: 0.0,
@@ -293,15 +294,15 @@ impl LimitAlgorithm for Tide {
 
     fn cooldown(&self, now: Instant, call: &CallReport) -> Option<Duration> {
         Some(match self.stops(now, call) {
-            Stops::Resource(pause) => pause,
-            Stops::Call => self.own_pause(now, call),
+            Stops::Resource(cooldown) => cooldown,
+            Stops::Call => self.own_cooldown(now, call),
             Stops::Unknown => Duration::ZERO,
         })
     }
 
     fn on_cooldown(&mut self, _now: Instant, until: Instant) {
         self.storm.on_cooldown();
-        self.paused_until = Some(until);
+        self.cooldown_until = Some(until);
     }
 
     fn set_max(&mut self, _now: Instant, max: u32, _lifts: bool) {

@@ -241,7 +241,8 @@ impl Pace {
         let late = now - self.next;
         let is_undelayed = late > Duration::from_nanos(interval / LATE);
         self.undelayed = if is_undelayed { self.undelayed + 1 } else { 0 };
-        // A call that is sent a little late keeps to the schedule. The schedule begins at the end of a pause.
+        // A call that is sent a little late keeps to the schedule. The schedule begins at the end of a
+        // cooldown.
         let begins = is_undelayed || core::mem::take(&mut self.is_first);
         let from = if begins { self.next.max(now) } else { self.next };
         // Calls that other processes start without regard to the pace, such as those that lost contact, move
@@ -409,7 +410,7 @@ impl Pace {
         let previous = core::mem::replace(&mut self.last, measured);
         let differs = !is_near(refusal.retry_after.as_nanos(), last.retry_after.as_nanos(), EQUALLY);
         let is_exact = differs && !last.retry_after.is_zero() && !(refusal.is_rounded() && last.is_rounded());
-        // A single call may have been expensive, or delayed by a pause.
+        // A single call may have been expensive, or delayed by a cooldown.
         let is_mean = inflow.calls >= MEAN;
         let is_again = is_near(previous, measured, 8);
         let is_bucket = is_contradiction && refusal.is_about_one_call(measured) && (is_again || (is_exact && is_mean));
@@ -417,9 +418,9 @@ impl Pace {
             self.ignored -= 1;
             return false;
         }
-        let is_own_pause = refusal.retry_after.as_nanos().saturating_mul(LONG) < measured;
+        let is_own_cooldown = refusal.retry_after.as_nanos().saturating_mul(LONG) < measured;
         let is_alone = refusal.in_flight == 1 && !refusal.retry_after.is_zero() && refusal.sent >= last.ready();
-        if measured == 0 || !(is_bucket || (is_alone && (is_again || is_mean) && !is_own_pause)) {
+        if measured == 0 || !(is_bucket || (is_alone && (is_again || is_mean) && !is_own_cooldown)) {
             return false;
         }
         self.begin(inflow, refusal.ready());

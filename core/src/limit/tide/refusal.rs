@@ -48,14 +48,14 @@ impl Tide {
         let is_by_pace = self.pace.on_refused(now, &refusal);
         // Under a pace that ended, the limit may have grown far beyond the calls in flight.
         let pace_end = (had_pace && !self.pace.is_known()).then_some(now);
-        if let Some(end) = self.paused_until.take().or(pace_end) {
+        if let Some(end) = self.cooldown_until.take().or(pace_end) {
             self.restart = Some(Restart { end, in_flight: call.in_flight, tick: self.tick() });
         }
         if let Some(share) = self.pace.take_refused_share() {
             self.share.learn(share);
         }
         if let Some(retry_after) = call.retry_after {
-            let first = now + self.own_pause(now, call);
+            let first = now + self.own_cooldown(now, call);
             self.scope.on_refused(now, call, retry_after, stops, first);
         }
         if is_by_pace {
@@ -131,9 +131,9 @@ impl Tide {
         }
     }
 
-    /// Returns the pause after a refusal whose Retry-After does not stop the resource. It is zero while the
-    /// limit can be cut.
-    pub(super) fn own_pause(&self, now: Instant, call: &CallReport) -> Duration {
+    /// Returns the cooldown after a refusal whose Retry-After does not stop the resource. It is zero while
+    /// the limit can be cut.
+    pub(super) fn own_cooldown(&self, now: Instant, call: &CallReport) -> Duration {
         if self.storm.stops_all(self.limit) {
             return self.watch.acceptance_delay();
         }

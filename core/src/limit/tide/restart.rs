@@ -1,4 +1,4 @@
-//! Raises the number of calls in flight step by step after a pause, or after a refusal that ends a pace.
+//! Raises the number of calls in flight step by step after a cooldown, or after a refusal that ends a pace.
 //!
 //! ```text
 //! allowed(t) = in_flight + 2^floor((t - end) / tick)        in_flight: calls still in flight at `end`
@@ -12,7 +12,7 @@ use crate::time::{Duration, Instant};
 /// A restart. See the [module documentation](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Restart {
-    /// The end of the pause, or the refusal that ended the pace.
+    /// The end of the cooldown, or the refusal that ended the pace.
     pub(super) end: Instant,
     /// Calls still in flight at `end`.
     pub(super) in_flight: u32,

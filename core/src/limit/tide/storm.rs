@@ -65,7 +65,7 @@ impl Storm {
         self.surplus = self.surplus.saturating_add(1);
     }
 
-    /// Records that a pause begins.
+    /// Records that a cooldown begins.
     pub(super) fn on_cooldown(&mut self) {
         self.surplus = 0;
     }

@@ -50,11 +50,11 @@ impl RetryPolicy {
         retry_after: Option<Duration>,
         retries: u8,
     ) -> RetryDecision {
-        let pause = retry_after.unwrap_or(Duration::ZERO).min(self.ceiling);
+        let delay = retry_after.unwrap_or(Duration::ZERO).min(self.ceiling);
         if kind.is_preserved() {
-            return RetryDecision::Delay { until: now + pause.max(self.floor) };
+            return RetryDecision::Delay { until: now + delay.max(self.floor) };
         }
-        self.defer(now + pause.max(self.backoff(task, retries)), DropReason::RetriesExhausted(kind), retries)
+        self.defer(now + delay.max(self.backoff(task, retries)), DropReason::RetriesExhausted(kind), retries)
     }
 
     /// Decides what happens to a task whose worker was lost or could not be started.
@@ -70,7 +70,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns the pause before the next retry of a task.
+    /// Returns the delay before the next retry of a task.
     fn backoff(self, task: TaskKey, retries: u8) -> Duration {
         let mut hash = PortableHasher::default();
         hash.write_u64(self.run);
@@ -179,8 +179,8 @@ mod tests {
         let decide = |retries| policy(3).after_failure(Instant::ZERO, task(7), RetryKind::Timeout, None, retries);
         for (retries, millis) in [(0, 1_000), (1, 2_000), (2, 4_000)] {
             let RetryDecision::Defer { not_before } = decide(retries) else { panic!("it has retries left") };
-            let pause = not_before - Instant::ZERO;
-            assert!((millis * 4 / 5..=millis * 6 / 5).contains(&(pause.as_nanos() / 1_000_000)), "{pause}");
+            let delay = not_before - Instant::ZERO;
+            assert!((millis * 4 / 5..=millis * 6 / 5).contains(&(delay.as_nanos() / 1_000_000)), "{delay}");
         }
         assert_eq!(decide(3), RetryDecision::Drop(DropReason::RetriesExhausted(RetryKind::Timeout)));
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_requested_by_a_provider_is_limited_to_the_ceiling() {
+    fn a_delay_requested_by_a_provider_is_limited_to_the_ceiling() {
         let until = |kind, after| policy(0).after_failure(Instant::ZERO, task(7), kind, after, 9);
         let delay = |span| RetryDecision::Delay { until: Instant::ZERO + span };
         assert_eq!(until(RetryKind::RateLimited, Some(Duration::MAX)), delay(Duration::from_secs(600)));

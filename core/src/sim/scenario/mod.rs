@@ -122,7 +122,7 @@ pub struct Scenario {
     /// Whether a worker that waits for a call yields: it releases its task resources meanwhile. Default yes.
     #[serde(default = "yes")]
     pub yields: bool,
-    /// How often a task is retried after temporary failures, 0 to 255. The pauses before the retries are 1,
+    /// How often a task is retried after temporary failures, 0 to 255. The delays before the retries are 1,
     /// 2, 4, ... s. Default 3.
     #[serde(default = "retries")]
     pub retries: u32,
@@ -159,10 +159,10 @@ pub struct Scenario {
     /// The shortest time between two such warnings about one model or fairness group. Default 60 s.
     #[serde(default = "degraded_pause", rename = "degraded_pause_ms", with = "Millis")]
     pub degraded_pause: Duration,
-    /// The shortest pause before a rate-limited task is retried, above 0. Default 50 ms.
+    /// The shortest delay before a rate-limited task is retried, above 0. Default 50 ms.
     #[serde(default = "retry_floor", rename = "retry_floor_ms", with = "Millis")]
     pub retry_floor: Duration,
-    /// The longest such pause, whatever the provider's Retry-After. Default 10 min.
+    /// The longest such delay, whatever the provider's Retry-After. Default 10 min.
     #[serde(default = "retry_ceiling", rename = "retry_ceiling_ms", with = "Millis")]
     pub retry_ceiling: Duration,
     /// The row groups that an earlier run has saved. Default none.

@@ -107,7 +107,7 @@ impl SharingConfig {
         Self { share, choice: LimitChoice::Aimd, cap: capacity, capacity, ..Self::default() }
     }
 
-    /// Returns the settings of AIMD, and of the pauses of every algorithm.
+    /// Returns the settings of AIMD, and the cooldowns of every algorithm.
     #[must_use]
     pub fn aimd() -> LimitConfig {
         LimitConfig {
