@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, from_value, to_value};
 use tidegate_core::sim::scenario::{Model, Scenario, ScenarioColumn};
-use tidegate_core::sim::suite::{self, Listed};
+use tidegate_core::sim::suite::{self, SuiteScenario};
 
 use crate::types::declaration_of;
 
@@ -99,10 +99,10 @@ pub(crate) fn write(folder: &Path) -> Result<()> {
 }
 
 /// The script of the list.
-fn index(all: &[Listed]) -> Result<String> {
+fn index(all: &[SuiteScenario]) -> Result<String> {
     let first = all.first().context("there is no scenario")?;
     let mut script = String::from("export const SCENARIOS = [\n");
-    for Listed { suite, scenario } in all {
+    for SuiteScenario { suite, scenario } in all {
         let Scenario { name, title, description, .. } = scenario;
         writeln!(
             script,
@@ -116,9 +116,9 @@ fn index(all: &[Listed]) -> Result<String> {
 }
 
 /// The script of what the scenarios are made of.
-fn texts(all: &[Listed]) -> Result<String> {
+fn texts(all: &[SuiteScenario]) -> Result<String> {
     let mut script = format!("import {{ FIRST }} from \"./{INDEX}.js\";\n{MANY}const TEXTS = new Map([\n");
-    for (place, Listed { scenario, .. }) in all.iter().enumerate() {
+    for (place, SuiteScenario { scenario, .. }) in all.iter().enumerate() {
         let text = if place == 0 { "FIRST".to_owned() } else { expression(scenario)? };
         writeln!(script, "[{}, () => {text}],", serde_json::to_string(&scenario.name)?)?;
     }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn every_short_form_is_read_as_the_scenario_it_was_made_of() {
-        for Listed { scenario, .. } in suite::scenarios() {
+        for SuiteScenario { scenario, .. } in suite::scenarios() {
             let short = short(&scenario).expect("it has one").to_string();
             assert_eq!(serde_json::from_str::<Scenario>(&short).expect("it is read"), scenario);
             let whole = serde_json::to_string(&scenario).expect("it has JSON");
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn every_scenario_has_what_a_person_picks_it_by_and_a_name_of_its_own() {
         let all = suite::scenarios();
-        for (place, Listed { suite, scenario }) in all.iter().enumerate() {
+        for (place, SuiteScenario { suite, scenario }) in all.iter().enumerate() {
             let Scenario { name, title, description, .. } = scenario;
             for text in [suite.as_str(), name.as_str(), title, description] {
                 assert!(!text.is_empty(), "{name}");

@@ -15,7 +15,9 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use tidegate_core::sim::suite::control::{Contender, ControlCase, Oracle, Survey, Surveyed, Table, call_times, score};
+use tidegate_core::sim::suite::control::{
+    Contender, ControlCase, Oracle, ProviderScores, Survey, Table, call_times, score,
+};
 use tidegate_tests::check::informed::informed;
 use tidegate_tests::check::storm::{ALLOWED, Worst, worst};
 
@@ -69,7 +71,7 @@ fn drawn(from: u64, count: u64, only: Option<&str>) -> Result<()> {
     let every_other = |first: u64| {
         let contenders = contenders(only);
         let seeds = (from + first..from + count).step_by(2);
-        seeds.map(|seed| Ok(Surveyed::measure(seed, &contenders)?)).collect::<Result<Vec<Surveyed>>>()
+        seeds.map(|seed| Ok(ProviderScores::measure(seed, &contenders)?)).collect::<Result<Vec<ProviderScores>>>()
     };
     let (even, odd) = thread::scope(|scope| {
         let odd = scope.spawn(|| every_other(1));
@@ -81,7 +83,7 @@ fn drawn(from: u64, count: u64, only: Option<&str>) -> Result<()> {
     if survey.contenders.is_empty() {
         bail!("there is no such contender");
     }
-    for Surveyed { name, scores, .. } in &survey.providers {
+    for ProviderScores { name, scores, .. } in &survey.providers {
         print!("{name}:");
         for (contender, score) in survey.contenders.iter().zip(scores) {
             let late = if score.is_in_time == Some(false) { " late" } else { "" };

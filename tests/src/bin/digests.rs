@@ -10,7 +10,7 @@ use tidegate_core::limit::LimitChoice;
 use tidegate_core::pipeline::PolicyChoice;
 use tidegate_core::request::LimitConfig;
 use tidegate_core::sim::scenario::{Change, Intervention, Scenario, builtin};
-use tidegate_core::sim::suite::{self, Listed, Suite};
+use tidegate_core::sim::suite::{self, Suite, SuiteScenario};
 use tidegate_core::sim::world::World;
 use tidegate_core::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
 }
 
 fn as_they_are() -> Result<()> {
-    for Listed { suite, scenario } in suite::scenarios() {
+    for SuiteScenario { suite, scenario } in suite::scenarios() {
         for seed in 1..=if suite == Suite::Playground { 3 } else { 1 } {
             let digest = digest(&scenario, seed, &[])?;
             println!("{} {seed} {digest:016x}", scenario.name);
@@ -43,7 +43,7 @@ fn changed() -> Result<()> {
 }
 
 fn scenarios() -> Result<()> {
-    for Listed { scenario, .. } in suite::scenarios() {
+    for SuiteScenario { scenario, .. } in suite::scenarios() {
         println!("{}", serde_json::to_string(&scenario)?);
     }
     Ok(())

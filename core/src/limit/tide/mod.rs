@@ -130,7 +130,7 @@ use self::queueing::Queueing;
 use self::restart::Restart;
 use self::same_load::SameLoad;
 use self::scope::{Scope, Stops};
-use self::share::Share;
+use self::share::RefusedShare;
 use self::storm::Storm;
 use self::watch::Watch;
 use super::{CallReport, LimitAlgorithm, LimitState, scaled_down};
@@ -162,7 +162,7 @@ pub struct Tide {
     pace: Pace,
     scope: Scope,
     same_load: SameLoad,
-    share: Share,
+    share: RefusedShare,
     queueing: Queueing,
     /// Successes since the last refusal. Starts at the maximum, as if it were long ago.
     unrefused: u32,
@@ -194,7 +194,7 @@ impl Tide {
             pace: Pace::default(),
             scope: Scope::default(),
             same_load: SameLoad::default(),
-            share: Share::default(),
+            share: RefusedShare::default(),
             queueing: Queueing::default(),
             unrefused: u32::MAX,
             is_queueing: false,

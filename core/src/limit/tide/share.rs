@@ -42,7 +42,7 @@ const DOUBLINGS: u32 = 6;
 
 /// The measured fractions. See the [module documentation](self).
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Share {
+pub(super) struct RefusedShare {
     /// The refused fraction at low load, and the calls that it is measured on.
     base: f64,
     seen: u32,
@@ -58,7 +58,7 @@ pub(super) struct Share {
     found: u32,
 }
 
-impl Share {
+impl RefusedShare {
     /// Records that a call is sent with `in_flight` calls in flight, itself included.
     pub(super) fn on_grant(&mut self, in_flight: u32) {
         self.recent -= self.recent / memory(in_flight);

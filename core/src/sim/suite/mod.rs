@@ -35,7 +35,7 @@ impl Suite {
 
 /// A scenario, and the suite that lists it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub struct SuiteScenario {
     /// The suite.
     pub suite: Suite,
     /// The scenario.
@@ -47,8 +47,8 @@ pub struct Listed {
 /// The cases of the [`control`] suite are not included, because they have no rows: a client sends calls to a
 /// provider as fast as the limit allows.
 #[must_use]
-pub fn scenarios() -> Vec<Listed> {
-    let playground = builtin().into_iter().map(|scenario| Listed { suite: Suite::Playground, scenario });
-    let idle = idle::cases().into_iter().map(|case| Listed { suite: Suite::Idle, scenario: case.scenario });
+pub fn scenarios() -> Vec<SuiteScenario> {
+    let playground = builtin().into_iter().map(|scenario| SuiteScenario { suite: Suite::Playground, scenario });
+    let idle = idle::cases().into_iter().map(|case| SuiteScenario { suite: Suite::Idle, scenario: case.scenario });
     playground.chain(idle).collect()
 }

@@ -72,7 +72,7 @@ pub use contender::Contender;
 pub use figures::{CallTimes, Figures, Score};
 pub use oracle::Oracle;
 pub use series::Series;
-pub use survey::{KindFigures, OfKind, Share, Spread, Survey, Surveyed};
+pub use survey::{GoalCount, KindFigures, KindSummary, ProviderScores, Spread, Survey};
 pub use table::Table;
 pub use trace::{ControlTrace, Example, trace};
 

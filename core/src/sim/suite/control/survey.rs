@@ -17,13 +17,13 @@ pub struct Survey {
     /// The contenders' names, in the order of the scores.
     pub contenders: Vec<String>,
     /// The providers, by kind and then by seed.
-    pub providers: Vec<Surveyed>,
+    pub providers: Vec<ProviderScores>,
 }
 
 /// The scores of all contenders on one drawn provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Surveyed {
+pub struct ProviderScores {
     /// The seed of the provider.
     pub seed: u64,
     /// The kind of the provider.
@@ -51,13 +51,13 @@ pub struct Spread {
     /// The mean goodput.
     pub mean: u64,
     /// The number of providers on which the contender was in time.
-    pub in_time: Share,
+    pub in_time: GoalCount,
 }
 
 /// The scores on the providers of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct OfKind {
+pub struct KindSummary {
     /// The kind.
     pub kind: String,
     /// The number of providers of this kind.
@@ -77,27 +77,27 @@ pub struct KindFigures {
     /// The median of the refusals, in permille of the calls sent.
     pub refused_median_permille: u64,
     /// The number of providers on which the contender was in time.
-    pub in_time: Share,
+    pub in_time: GoalCount,
 }
 
 /// The number of providers on which a goal was met, of all providers that have the goal. See
 /// [`Score::is_in_time`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Share {
+pub struct GoalCount {
     /// The number of providers on which the goal was met.
     pub met: usize,
     /// The number of providers that have the goal.
     pub of: usize,
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for GoalCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.of == 0 { f.write_str("-") } else { write!(f, "{}/{}", self.met, self.of) }
     }
 }
 
-impl Surveyed {
+impl ProviderScores {
     /// Draws the provider of `seed`, and runs the oracle and each contender on it, once with one tenant.
     ///
     /// Returns an error if the settings of a contender are invalid.
@@ -110,10 +110,10 @@ impl Surveyed {
 }
 
 impl Survey {
-    /// Creates a survey of these providers, in any order, each [measured](Surveyed::measure) with these
+    /// Creates a survey of these providers, in any order, each [measured](ProviderScores::measure) with these
     /// contenders. The other methods expect one score of each contender at every provider.
     #[must_use]
-    pub fn new(contenders: &[Contender], mut providers: Vec<Surveyed>) -> Self {
+    pub fn new(contenders: &[Contender], mut providers: Vec<ProviderScores>) -> Self {
         providers.sort_by(|one, other| (&one.kind, one.seed).cmp(&(&other.kind, other.seed)));
         Self { contenders: contenders.iter().map(|contender| contender.name.clone()).collect(), providers }
     }
@@ -133,8 +133,8 @@ impl Survey {
 
     /// Returns the figures of each kind, sorted by the kind's name.
     #[must_use]
-    pub fn kinds(&self) -> Vec<OfKind> {
-        let of_kind = |providers: &[Surveyed]| OfKind {
+    pub fn kinds(&self) -> Vec<KindSummary> {
+        let of_kind = |providers: &[ProviderScores]| KindSummary {
             kind: providers[0].kind.clone(),
             providers: providers.len(),
             figures: (0..self.contenders.len()).map(|index| KindFigures::of(providers, index)).collect(),
@@ -145,7 +145,7 @@ impl Survey {
     /// Returns [`Survey::spreads`] and [`Survey::kinds`] as Markdown tables.
     ///
     /// A cell of the second table is `10th percentile, median; refused; in time`: the two goodputs, the
-    /// median of the refusals, and the [`Share`].
+    /// median of the refusals, and the [`GoalCount`].
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut page = String::from(
@@ -157,7 +157,7 @@ impl Survey {
         }
         let (names, columns) = (self.contenders.join(" | "), " ---: |".repeat(self.contenders.len()));
         let _ = write!(page, "\n| kind | providers | {names} |\n| --- | ---: |{columns}\n");
-        for OfKind { kind, providers, figures } in self.kinds() {
+        for KindSummary { kind, providers, figures } in self.kinds() {
             let _ = write!(page, "| {kind} | {providers} |");
             for figures in figures {
                 let KindFigures { goodput_p10_permille: p10, goodput_median_permille: median, .. } = figures;
@@ -170,7 +170,7 @@ impl Survey {
 }
 
 impl KindFigures {
-    fn of(providers: &[Surveyed], index: usize) -> Self {
+    fn of(providers: &[ProviderScores], index: usize) -> Self {
         let goodput = sorted(providers, index, |score| score.goodput_permille);
         let refused = sorted(providers, index, |score| score.refused_permille);
         Self {
@@ -183,7 +183,7 @@ impl KindFigures {
 }
 
 /// Returns a figure of the contender at `index` on each provider, in ascending order.
-fn sorted(providers: &[Surveyed], index: usize, figure: impl Fn(&Score) -> u64) -> Vec<u64> {
+fn sorted(providers: &[ProviderScores], index: usize, figure: impl Fn(&Score) -> u64) -> Vec<u64> {
     let mut sorted: Vec<u64> = providers.iter().map(|provider| figure(&provider.scores[index])).collect();
     sorted.sort_unstable();
     sorted
@@ -195,7 +195,10 @@ fn rank(sorted: &[u64], percent: usize) -> u64 {
     sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0)
 }
 
-fn in_time(providers: &[Surveyed], index: usize) -> Share {
+fn in_time(providers: &[ProviderScores], index: usize) -> GoalCount {
     let judged = providers.iter().filter_map(|provider| provider.scores[index].is_in_time);
-    judged.fold(Share::default(), |Share { met, of }, is_met| Share { met: met + usize::from(is_met), of: of + 1 })
+    judged.fold(GoalCount::default(), |GoalCount { met, of }, is_met| GoalCount {
+        met: met + usize::from(is_met),
+        of: of + 1,
+    })
 }

@@ -189,7 +189,7 @@ fn each_kind_of_drawn_provider_has_one_example_and_a_description() {
 
 #[test]
 fn a_survey_ranks_goodput_and_counts_goals_only_for_providers_that_have_one() {
-    let surveyed = |seed: u64, kind: &str, goodput_permille: u64, is_in_time: Option<bool>| Surveyed {
+    let surveyed = |seed: u64, kind: &str, goodput_permille: u64, is_in_time: Option<bool>| ProviderScores {
         seed,
         kind: kind.into(),
         name: kind.into(),
@@ -198,7 +198,7 @@ fn a_survey_ranks_goodput_and_counts_goals_only_for_providers_that_have_one() {
     let providers =
         [surveyed(9, "sine", 500, None), surveyed(4, "fixed", 980, Some(true)), surveyed(3, "fixed", 940, Some(false))];
     let survey = Survey::new(&[Contender::tide()], providers.into());
-    let in_time = Share { met: 1, of: 2 };
+    let in_time = GoalCount { met: 1, of: 2 };
     let spread = Spread { contender: "tide".into(), least: 500, p5: 500, p25: 500, median: 940, mean: 806, in_time };
     assert_eq!(survey.spreads(), [spread]);
     let page = survey.markdown();

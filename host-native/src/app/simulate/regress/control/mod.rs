@@ -16,7 +16,7 @@ use std::thread;
 
 use tidegate_core::error::ConfigError;
 use tidegate_core::sim::suite::control::{
-    Contender, ControlTrace, Example, Oracle, Score, Spread, Survey, Surveyed, score, trace,
+    Contender, ControlTrace, Example, Oracle, ProviderScores, Score, Spread, Survey, score, trace,
 };
 
 use crate::app::error::Error;
@@ -74,7 +74,7 @@ pub fn run(from: u64, count: u64, with_traces: bool, mut screen: ProgressReporte
     };
     let scores =
         parallel_map(named.len() as u64, |nth| scores(&named[nth as usize]), |done, of| show("named", done, of));
-    let surveyed = |nth| Surveyed::measure(from + nth, &Contender::all());
+    let surveyed = |nth| ProviderScores::measure(from + nth, &Contender::all());
     let providers = parallel_map(count, surveyed, |done, of| show("drawn", done, of));
     let examples: Vec<(&Example, bool)> =
         named.iter().map(|it| (it, false)).chain(drawn.iter().map(|it| (it, true))).collect();

@@ -1,7 +1,7 @@
 //! The report of the control suite: one HTML file that loads nothing else.
 
 use maud::{Markup, html};
-use tidegate_core::sim::suite::control::{ControlTrace, KindFigures, OfKind, Series};
+use tidegate_core::sim::suite::control::{ControlTrace, KindFigures, KindSummary, Series};
 
 use super::{CaseTraces, ControlOutcome, SPREAD_TITLES, format_permille, spread_cells};
 use crate::app::render;
@@ -129,7 +129,7 @@ fn kind_section(outcome: &ControlOutcome) -> Markup {
     }
 }
 
-fn kind_row(kind: &OfKind, order: &[usize]) -> Markup {
+fn kind_row(kind: &KindSummary, order: &[usize]) -> Markup {
     html! {
         tr {
             th scope="row" { (kind.kind) }

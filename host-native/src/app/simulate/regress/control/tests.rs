@@ -12,7 +12,7 @@ fn outcome() -> ControlOutcome {
     let mut traces: Vec<_> = named.iter().map(|it| CaseTraces::of(it, false, &recorded).unwrap()).collect();
     let is_tokens = |example: &&Example| example.case.kind() == "tokens";
     traces.extend(drawn.iter().filter(is_tokens).map(|it| CaseTraces::of(it, true, &recorded).unwrap()));
-    let providers = parallel_map(3, |nth| Surveyed::measure(nth, &Contender::all()), |_, _| {}).unwrap();
+    let providers = parallel_map(3, |nth| ProviderScores::measure(nth, &Contender::all()), |_, _| {}).unwrap();
     ControlOutcome {
         named: named.iter().map(|it| (it.case.name.clone(), scores(it).unwrap())).collect(),
         survey: Survey::new(&Contender::all(), providers),
