@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tasks.enqueue(task, group, demand);
     }
     let running: Vec<_> = std::iter::from_fn(|| tasks.dispatch()).collect();
-    println!("{} run; {}", running.len(), tasks.explain());
+    println!("{} run; {}", running.len(), tasks.why_blocked());
     assert_eq!(running.len(), 2);
     for one in running {
         let _ = tasks.release(one.lease);

@@ -47,6 +47,8 @@
 //! | *cooldown* | the time after a rate limit in which no call starts; `blocked_until` is its end |
 //! | *pause* | the time between two probes of a provider that is [down](HealthState) |
 //! | *paused* | stopped by a person or program: [`RequestAdmission::set_paused`] |
+//! | *response* | what a provider sends to a call |
+//! | *answer* | a response that does not count as a [failure](HealthState) of the provider |
 //! | *delay* | the time before one call or task is tried again: [`Backoff`](crate::backoff::Backoff) |
 //!
 //! Three words describe a request that has no answer. Admission *denies* a request ([`Denial`]); it was never

@@ -16,8 +16,8 @@ use crate::time::{Duration, Instant};
 /// An outage is a state of the provider, not of the calls that fail in it. A provider goes down after
 /// [`failures`](super::HealthConfig::failures) counted failures in a row while no call succeeds. Counted
 /// failures are: no connection, a 5xx status, a timeout, and a response that breaks off. While the provider
-/// is down, no call is sent during a pause; then one call is sent as the probe. Any response to the probe,
-/// also a rejection, means that the provider is back, and limits climb from 1 to their previous values. The
+/// is down, no call is sent during a pause; then one call is sent as the probe. Any other response
+/// to the probe, also a rejection, means that the provider is back, and limits climb from 1 to their previous values. The
 /// pause doubles with each failed probe.
 ///
 /// Exhaustive on purpose: a host that displays the state must handle every state.

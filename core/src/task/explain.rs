@@ -55,7 +55,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
 impl<P: TaskPolicy> Dispatcher<P> {
     /// Returns why each group's first task is not dispatched. Changes nothing. O(groups).
     #[must_use]
-    pub fn explain(&self) -> Blocked {
+    pub fn why_blocked(&self) -> Blocked {
         let mut blocked = Blocked { queued: self.queue.len(), heads: Vec::new() };
         let mut known: Map<(TaskDenialReason, Option<TaskResourceId>), usize> = Map::default();
         for head in self.queue.groups().filter_map(|group| self.queue.first(group)) {
@@ -88,7 +88,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Returns `None` if no group's first task needs the resource, or if there is no such resource. Changes
     /// nothing. O(groups).
     #[must_use]
-    pub fn explain_resource(&self, resource: &str) -> Option<Result<(), TaskDenial>> {
+    pub fn why_resource_blocked(&self, resource: &str) -> Option<Result<(), TaskDenial>> {
         let wanted = self.accounts.resources.find(resource)?;
         let mut heads = self.queue.groups().filter_map(|group| self.queue.first(group));
         let head = heads.find(|head| self.accounts.resources.needs(head.class.0, wanted.0))?;
@@ -98,7 +98,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
     /// Returns whether the first task of a group could start, or why it could not. Returns `None` if no task
     /// of the group is queued. Changes nothing.
     #[must_use]
-    pub fn explain_group(&self, group: TaskGroupId) -> Option<Result<(), TaskDenial>> {
+    pub fn why_group_blocked(&self, group: TaskGroupId) -> Option<Result<(), TaskDenial>> {
         let head = self.queue.first(group.0)?;
         Some(self.decide(group.0.0, head.class.0).map_err(|denial| self.describe(&denial)))
     }

@@ -93,7 +93,7 @@ fn a_demand_is_leased_as_a_whole_or_not_at_all() {
     tasks.enqueue(2, group, two);
     assert_eq!(ids(&drain(&mut tasks)), [1]);
     assert_eq!(tasks.usage().collect::<Vec<_>>(), [("submission", 1, 9), ("gpu", 2, 3)]);
-    assert_eq!(std::format!("{}", tasks.explain()), "1 queued; 1 group(s): a resource is fully leased: `gpu`");
+    assert_eq!(std::format!("{}", tasks.why_blocked()), "1 queued; 1 group(s): a resource is fully leased: `gpu`");
 }
 
 #[test]

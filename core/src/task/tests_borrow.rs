@@ -38,7 +38,7 @@ fn a_group_without_competitors_borrows_up_to_its_ceiling_and_every_release_repay
     let (started, mut leases) = ids(&mut tasks, 99);
     assert_eq!((started.len(), debt_on(&tasks, hot, "llm")), (6, 2), "half is its own, two are borrowed");
     let why = "4 queued; 1 group(s): the group may borrow no more: `llm` (holds 6, requests 1, share 4, debt 2, debt at most 2)";
-    assert_eq!(tasks.explain().to_string(), why);
+    assert_eq!(tasks.why_blocked().to_string(), why);
     let _ = tasks.release(leases.remove(0));
     assert_eq!(debt_on(&tasks, hot, "llm"), 1);
     assert_eq!(ids(&mut tasks, 99).0, [6]);
@@ -106,7 +106,7 @@ fn two_groups_that_each_need_more_than_their_share_do_not_block_each_other_for_e
     assert_eq!(recorded.dispatch(), None);
     let text = "2 queued; 2 group(s): the group is at its limit while another group could start: `gpu` \
                 (holds 0, requests 5, share 4, debt 0)";
-    assert_eq!(recorded.explain().to_string(), text);
+    assert_eq!(recorded.why_blocked().to_string(), text);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn the_tasks_of_an_unchecked_demand_that_can_never_be_met_wait_for_capacity() {
     assert!(tasks.demand_unchecked(&[("gpu", 0)]).is_err());
     tasks.enqueue(1, group, above);
     assert_eq!(tasks.dispatch(), None, "not even while nothing runs");
-    assert_eq!(tasks.explain().to_string(), "1 queued; 1 group(s): a resource is fully leased: `gpu`");
+    assert_eq!(tasks.why_blocked().to_string(), "1 queued; 1 group(s): a resource is fully leased: `gpu`");
     let denial = tasks.evaluate(group, unknown).expect_err("the resource has a limit of 0");
     assert_eq!((denial.reason, denial.resource.as_deref()), (TaskDenialReason::NoCapacity, Some("tpu")));
     assert_eq!(tasks.usage().last(), Some(("tpu", 0, 0)));
@@ -329,5 +329,5 @@ fn nothing_starts_after_a_shutdown_and_the_denial_is_shutdown() {
     tasks.enqueue(1, group, demand);
     tasks.shutdown();
     assert_eq!(tasks.dispatch(), None);
-    assert_eq!(format!("{}", tasks.explain()), "1 queued; 1 group(s): task admission is shut down");
+    assert_eq!(format!("{}", tasks.why_blocked()), "1 queued; 1 group(s): task admission is shut down");
 }

@@ -299,7 +299,7 @@ impl Subject for Admission {
                 }
             }
             "explain" => {
-                let blocked = self.dispatcher.explain();
+                let blocked = self.dispatcher.why_blocked();
                 let mut reasons: BTreeMap<&str, u32> = BTreeMap::new();
                 for (denial, heads) in &blocked.heads {
                     *reasons.entry(reason(denial)).or_default() += heads;

@@ -113,7 +113,7 @@ impl Pipeline {
     #[must_use]
     pub fn why_group(&self, column: ColumnId) -> Option<TaskWait> {
         let route = self.tasks.routes().get(column.index())?;
-        let evaluated = self.tasks.tasks().explain_group(route.group)?;
+        let evaluated = self.tasks.tasks().why_group_blocked(route.group)?;
         Some(evaluated.map_or_else(|denial| TaskWait::Denied { denial }, |()| TaskWait::Queue))
     }
 
@@ -143,7 +143,7 @@ impl Pipeline {
         if leased >= limit {
             return None;
         }
-        if let Some(evaluated) = self.tasks.tasks().explain_resource(name) {
+        if let Some(evaluated) = self.tasks.tasks().why_resource_blocked(name) {
             return Some(evaluated.map_or_else(|denial| SlotWait::Denied { denial }, |()| SlotWait::Queue));
         }
         let running = self.workers.len();

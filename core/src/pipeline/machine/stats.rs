@@ -94,7 +94,7 @@ impl Pipeline {
     /// command. O(groups).
     #[must_use]
     pub fn blocked(&self) -> Blocked {
-        self.tasks.tasks().explain()
+        self.tasks.tasks().why_blocked()
     }
 }
 

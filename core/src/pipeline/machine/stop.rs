@@ -106,7 +106,7 @@ impl Pipeline {
              left; dispatcher: {}",
             groups.len(),
             tasks.queued(),
-            tasks.explain(),
+            tasks.why_blocked(),
         )
     }
 

@@ -1,8 +1,8 @@
 //! The health of one provider and model: whether it responds to calls.
 //!
 //! An outage is a state of the provider, not of the calls that fail in it. While a provider is *down*, no
-//! call is sent. When its pause is over, exactly one call is sent as a *probe*. Any response to the probe
-//! means that the provider is up.
+//! call is sent. When its pause is over, exactly one call is sent as a *probe*. An *answer* to the probe, see
+//! below, means that the provider is up.
 //!
 //! ```text
 //!            `failures` in a row          and no success for `quiet`
