@@ -1,9 +1,9 @@
 //! A whole pipeline on the virtual-time executor, whose calls go through a gate. Any other runtime works in
 //! the same way.
 //!
-//! Two columns call two providers. One provider pauses for two seconds in the middle of the run. The workers
-//! that wait for it release their slots, so the other provider always has work: there are four slots in
-//! total, and it has two calls in flight from start to end.
+//! Two columns call two providers. One provider refuses a call in the middle of the run, with a Retry-After of
+//! two seconds. The workers that wait for it release their slots, so the other provider always has work:
+//! there are four slots in total, and it has two calls in flight from start to end.
 
 // A run takes its workload in an `Arc`, but this host has only one thread.
 #![allow(clippy::arc_with_non_send_sync)]
@@ -28,7 +28,7 @@ use tidegate_core::time::{Clock, Duration, Instant};
 type Host = SimHost;
 
 const CALL: Duration = Duration::from_millis(10);
-const PAUSE: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// A workload that makes one call for each cell.
 struct Calls {
@@ -57,11 +57,11 @@ impl Workload for Calls {
             host.sleep_until(host.now() + CALL).await;
             let is_pause = column == 0 && task.row == Some(20) && task.attempt == 1;
             if is_pause {
-                permit.finish(Completion::rate_limited(Some(PAUSE)));
+                permit.finish(Completion::rate_limited(Some(RETRY_AFTER)));
                 return Ok(TaskOutcome::Retryable {
                     kind: RetryKind::RateLimited,
                     status: None,
-                    retry_after: Some(PAUSE),
+                    retry_after: Some(RETRY_AFTER),
                 });
             }
             permit.finish(Outcome::Success);
@@ -87,14 +87,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             machine.register(now, name, "model", "default", 2).and_then(|id| machine.resource(id, Domain::Chat))
         })
     };
-    let resources = [register("pausing")?, register("steady")?];
+    let resources = [register("limited")?, register("steady")?];
 
     let column = |name: &str| {
         let group = TaskGroup::model(name, "model", 1.0);
         Column::new(name, Strategy::Cell).with_group(group).with_demand(&format!("request:{name}"), 1)
     };
-    let plan = PlanBuilder::new().column(column("pausing")).column(column("steady")).build()?;
-    let names = ["request:pausing", "request:steady"];
+    let plan = PlanBuilder::new().column(column("limited")).column(column("steady")).build()?;
+    let names = ["request:limited", "request:steady"];
     let config = PipelineConfig {
         rows: 100,
         row_group_size: 100,
@@ -111,7 +111,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = runtime.block_on(driver::run_through(pipeline, work, &gate, &calls))?;
     println!("{} rows in {}, the steady provider's part in {}", report.rows_out, report.ended, steady_until.get());
     assert_eq!(report.rows_out, 100);
-    // 100 calls of 10 ms, two at a time: the pause of the other provider had no effect.
+    // 100 calls of 10 ms, two at a time: the cooldown of the other provider had no effect.
     assert_eq!(steady_until.get(), Instant::ZERO + Duration::from_millis(500));
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A test with a manual clock: 60 requests per minute, at most 3 at once, and a pause if the provider asks
-//! for one. No test waits, because time only moves when the test advances it.
+//! A test with a manual clock: 60 requests per minute, at most 3 at once, and a cooldown after a rate limit.
+//! No test waits, because time only moves when the test advances it.
 
 use tidegate_core::budget::{BudgetConfig, Dimension};
 use tidegate_core::request::{
@@ -25,11 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     clock.advance(Duration::from_secs(1));
     let fourth = admission.try_acquire(clock.now(), &call)?;
 
-    // The pause that the provider asks for ends later than the budget allows the next call.
-    let pause = Duration::from_secs(20);
-    let _ = admission.release(clock.now(), fourth, &Completion::rate_limited(Some(pause)));
+    // The cooldown ends later than the budget allows the next call.
+    let cooldown = Duration::from_secs(20);
+    let _ = admission.release(clock.now(), fourth, &Completion::rate_limited(Some(cooldown)));
     clock.advance(Duration::from_secs(19));
-    let denial = admission.try_acquire(clock.now(), &call).expect_err("the pause lasts 20 s");
+    let denial = admission.try_acquire(clock.now(), &call).expect_err("the cooldown lasts 20 s");
     println!("{}: {denial}", clock.now());
     clock.advance(Duration::from_secs(1));
     let fifth = admission.try_acquire(clock.now(), &call)?;

@@ -15,9 +15,9 @@ pub enum Outcome {
     Success,
     /// The provider refused the call because there were too many calls, for example with status 429.
     RateLimited,
-    /// The provider failed: a 5xx status, or an answer that is incomplete or cannot be parsed.
+    /// The provider failed: a 5xx status, or a response that is incomplete or cannot be parsed.
     ProviderFailure,
-    /// The provider did not answer in time.
+    /// The provider did not respond in time.
     ProviderTimeout,
     /// The caller cancelled the call. Every host reports interrupts with this outcome.
     LocalCancelled,
@@ -25,7 +25,7 @@ pub enum Outcome {
     LocalTimeout,
     /// Something else went wrong on the caller's side.
     Unexpected,
-    /// There was no answer: the connection was refused, reset, or never established.
+    /// There was no response: the connection was refused, reset, or never established.
     ConnectionFailed,
     /// The provider rejected this request and would reject it again, as with most 4xx statuses.
     RequestRejected,
@@ -88,7 +88,7 @@ impl Outcome {
     }
 
     /// Returns whether the outcome suggests that the provider is unreachable or failing: no connection, no
-    /// answer in time, or a server failure. A rate limit or a rejection is an answer, so it does not count.
+    /// response in time, or a server failure. A rate limit or a rejection is an answer, so it does not count.
     pub(crate) const fn is_counted_failure(self) -> bool {
         matches!(self, Self::ConnectionFailed | Self::ProviderFailure | Self::ProviderTimeout)
     }

@@ -2,7 +2,7 @@
 //!
 //! A machine of request or task admission creates a lease. A [`LeaseId`] contains the number of the machine,
 //! the slot, the generation of the slot and the item. The ledger compares all four, so it distinguishes a
-//! second release from a forged one without storing leases that are gone. Memory is bounded by the largest
+//! second release from a forged one without storing released leases. Memory is bounded by the largest
 //! number of leases that were live at the same time.
 
 use crate::id::{KeyState, SlotKey, Slots};
@@ -60,8 +60,8 @@ pub struct ReleaseDiagnostics {
 
 impl ReleaseDiagnostics {
     /// Counts one result. [`ReleaseResult::Released`] is not counted.
-    pub(crate) fn count(&mut self, answer: ReleaseResult) {
-        match answer {
+    pub(crate) fn count(&mut self, result: ReleaseResult) {
+        match result {
             ReleaseResult::Released => {}
             ReleaseResult::Duplicate => self.duplicate += 1,
             ReleaseResult::Stale => self.stale += 1,
@@ -102,8 +102,8 @@ impl<T> Ledger<T> {
     ///
     /// # Errors
     ///
-    /// Returns why nothing was released, and counts it, if the lease is not live. The error is never
-    /// [`ReleaseResult::Released`].
+    /// Returns why nothing was released, and counts it, if the lease is not live, is live for another item, or
+    /// belongs to another machine. The error is never [`ReleaseResult::Released`].
     pub fn release(&mut self, lease: LeaseId) -> Result<T, ReleaseResult> {
         if lease.controller == self.controller
             && let Some(held) = self.slots.remove_if(lease.key, |held| held.item == lease.item)
@@ -116,9 +116,9 @@ impl<T> Ledger<T> {
     /// Counts and returns the reason why a release has no effect.
     #[cold]
     fn reject(&mut self, lease: LeaseId) -> ReleaseResult {
-        let answer = self.judge(lease);
-        self.diagnostics.count(answer);
-        answer
+        let result = self.judge(lease);
+        self.diagnostics.count(result);
+        result
     }
 
     /// Returns the result that [`Ledger::release`] would have, without changing anything.

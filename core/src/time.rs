@@ -184,10 +184,10 @@ impl fmt::Display for Duration {
 /// example, a jump of one day has these effects:
 ///
 /// - The next command with the new time does everything that was due within the day. Waiters whose timeout
-///   is within it are denied, pauses end, and retries are due. A jump has no effect if the clock has gone
+///   is within it are denied, cooldowns end, and retries are due. A jump has no effect if the clock has gone
 ///   back before.
 /// - After the clock goes back, the time of the machines stands still until the clock reaches the next day.
-///   Everything that waits for an instant is delayed by a day: the end of a pause that began after the
+///   Everything that waits for an instant is delayed by a day: the end of a cooldown that began after the
 ///   jump, the refill of a rate, a timeout, a retry.
 /// - Everything that waits for no instant continues. A call starts at once if there is room for it, and a
 ///   released slot goes to the next waiter.

@@ -4,15 +4,15 @@
 //! A request made through
 //! [`RequestAdmission::acquire_yielding`](crate::request::RequestAdmission::acquire_yielding) carries the
 //! [`TaskToken`] of its worker. If the request must wait and the token allows it, the worker *yields*: it
-//! holds no task resources, so work for another provider can use them while its own provider pauses. Later
+//! holds no task resources, so work for another provider can use them while its own provider accepts none. Later
 //! the worker gets its request lease and everything that it released in one transaction. It never holds one
 //! while it waits for the other.
 //!
 //! - At most [`YIELD_FACTOR`] x `effective_max` workers yield for each request resource. `effective_max` is
 //!   the most calls of the resource that its settings and the model's cap allow at once. Further waiters keep
-//!   their task resources. If a yielded worker of the same run could continue with the task resources of such
-//!   a waiter, then one such waiter releases its own. Waiters for the same request resource are chosen first,
-//!   and among those the latest arrival.
+//!   their task resources, with one exception. If a yielded worker of the run could resume with the task
+//!   resources of one of these waiters, one waiter releases them: first one for the same request resource, and
+//!   among those the latest.
 //! - While the [health](crate::request::HealthState) of a provider is not `Healthy`, all workers that begin
 //!   to wait for it yield. Their number is bounded by the rows that a run processes at the same time.
 //! - Yielded workers resume before anything new starts: see
@@ -33,15 +33,16 @@ use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::time::Instant;
 
-/// The maximum number of yielded workers of a request resource, for each call that it may have in flight. See
-/// the [module documentation](self).
+/// The maximum number of yielded workers of a request resource, for each call that its effective maximum
+/// allows. See the [module documentation](self).
 pub const YIELD_FACTOR: u32 = 2;
 
 /// Identifies the worker that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskToken {
-    /// The run, among those that share one `RequestAdmission`. A reused slot number needs another generation.
+    /// The run, among those that share one `RequestAdmission`. If a slot number is reused, its generation
+    /// differs.
     pub run: SlotKey,
     /// The worker, among those of its run.
     pub worker: SlotKey,
@@ -71,8 +72,8 @@ pub trait TaskResources {
     /// Returns whether [`TaskResources::resume`] would return true.
     fn can_resume(&self, token: &TaskToken) -> bool;
 
-    /// Returns whether `holder` holds some of the resources that the worker of `token` lacks. That worker
-    /// cannot resume now.
+    /// Returns whether `holder` holds some of the resources that the worker of `token` lacks. The caller
+    /// has checked that this worker cannot resume now.
     fn blocks(&self, holder: &TaskToken, token: &TaskToken) -> bool;
 
     /// Returns the task of a worker, for the events of its calls. `None` if the worker is unknown.

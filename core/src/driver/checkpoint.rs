@@ -43,7 +43,7 @@ impl<W: Workload> JobKind for CheckpointKind<W> {
     }
 
     fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<(), SaveError>>) {
-        let lost = || Err(SaveError::from("saving was broken off: it panicked, or its host shut down"));
+        let lost = || Err(SaveError::from("saving did not finish: it panicked, or its host shut down"));
         shared.checkpoint_ended(self.row_group, result.unwrap_or_else(lost));
     }
 }

@@ -1,4 +1,4 @@
-//! The job that calls one hook: a claim of a row group, or a hook of a row group.
+//! The job that makes one call of the workload: it claims a row group, or runs a hook of one.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -36,8 +36,8 @@ enum HookTarget {
     PostBatch(u32),
 }
 
-/// The hook of a workload, as a future. A pre-batch hook resolves with the rows to leave out, and a claim
-/// with the row group, if there is one.
+/// The hook of a workload, as a future. It resolves with the rows to leave out (pre-batch), the claimed row
+/// group if there is one (claim), or nothing (post-batch).
 pub struct HookWork<W> {
     workload: Arc<W>,
     pending: PendingHook,
@@ -81,7 +81,7 @@ impl<W: Workload> JobKind for HookKind<W> {
     }
 
     fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<Vec<u32>, HookError>>) {
-        let lost = || Err(HookError::from("the hook was broken off: it panicked, or its host shut down"));
+        let lost = || Err(HookError::from("the hook did not finish: it panicked, or its host shut down"));
         let result = result.unwrap_or_else(lost);
         match self.target {
             HookTarget::Claim => shared.claim_ended(result.map(|claimed| claimed.first().copied())),
@@ -105,6 +105,6 @@ impl<W> fmt::Debug for HookWork<W> {
 
 impl<W> fmt::Debug for HookKind<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HookCall").field("target", &self.target).finish()
+        f.debug_struct("HookKind").field("target", &self.target).finish()
     }
 }

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use crate::panics;
 use crate::runtime::Host;
 
-/// A kind of job: the workload code that it calls, and the place where it reports.
+/// A kind of job: the workload code that it runs, and how its result is reported.
 pub trait JobKind: fmt::Debug {
     /// The input that the future is made from.
     type Start;
@@ -43,7 +43,7 @@ pub trait JobKind: fmt::Debug {
     fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<Self::Output, Self::Error>>);
 }
 
-/// A failure that is not an error of the workload: a panic, or the loss of the job's future.
+/// A failure that is not an error of the workload: a panic, or the drop of the job before its end.
 #[derive(Debug)]
 pub struct Failure(pub(super) String);
 

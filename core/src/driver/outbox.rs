@@ -11,8 +11,8 @@ use crate::runtime::{Host, Spawn};
 
 /// The actions of a run, performed in order.
 ///
-/// If the host panics half-way, dropping the outbox creates and drops the remaining jobs. Each of them then
-/// reports its end to the machine as lost.
+/// If spawning panics, dropping the outbox creates and drops the remaining jobs, so that each reports to the
+/// machine that it was lost.
 pub(super) struct Outbox<'a, H, W>
 where
     H: Host,
@@ -44,6 +44,7 @@ where
         Checkpoint::of_group(Arc::clone(self.shared), Arc::clone(self.workload), group)
     }
 
+    /// Performs the actions: spawns the jobs on the host, and passes warnings to the workload.
     pub(super) fn run_actions(&mut self)
     where
         H: Spawn<Worker<H, W>> + Spawn<Checkpoint<H, W>> + Spawn<HookCall<H, W>>,

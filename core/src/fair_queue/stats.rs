@@ -2,7 +2,8 @@
 
 use super::{Candidate, ClassId, FairQueue, FifoId, QueueGroupId};
 
-/// Statistics, which are kept up to date and read without copying.
+/// Statistics. Each is O(1) unless it states another cost. A group, FIFO or class that is not of this queue
+/// panics, except in `has_group`.
 impl FairQueue {
     /// Returns the number of queued items.
     #[must_use]
@@ -82,7 +83,7 @@ impl FairQueue {
         (0..self.groups.len() as u32).map(QueueGroupId)
     }
 
-    /// Returns the virtual time since the last rebase.
+    /// Returns the virtual time since the tags were last shifted towards 0 (a rebase).
     #[must_use]
     pub fn virtual_time(&self) -> f64 {
         self.virtual_time

@@ -106,7 +106,7 @@ impl<H: Host> Gate<H> {
     /// future is dropped half-way, the permit is released as local cancelled.
     ///
     /// The call is made once, also if it is rate limited or fails. To repeat it, call `run` again with a
-    /// [repeated](Request::repeated) request, which waits until the pause is over.
+    /// [repeated](Request::repeated) request, which waits until the cooldown is over.
     ///
     /// ```
     /// # #[cfg(feature = "sim")] {

@@ -1,6 +1,7 @@
 //! The future that advances the time of a gate's machine.
 
 use alloc::sync::Weak;
+use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -46,6 +47,12 @@ pin_project! {
 impl<H: Host> GateTimer<H> {
     pub(super) fn new(host: H, shared: Weak<Shared<H>>) -> Self {
         Self { shared, host, alarm: Alarm::new() }
+    }
+}
+
+impl<H: Host> fmt::Debug for GateTimer<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateTimer").finish_non_exhaustive()
     }
 }
 

@@ -7,8 +7,8 @@ use crate::error::{ConfigError, require};
 
 /// Selects the algorithm that decides a resource's limit.
 ///
-/// In a file: `{ name = "tide", probe_after = 8 }`. The default in the core is [`LimitChoice::Aimd`], the
-/// reference of the recorded traces. The hosts use [`LimitChoice::Tide`] by default.
+/// In a scenario file: `{ name = "tide", probe_after = 8 }`. The default in the core is
+/// [`LimitChoice::Aimd`], which the recorded traces in the tests use. The hosts use [`LimitChoice::Tide`] by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
@@ -19,7 +19,7 @@ pub enum LimitChoice {
     #[default]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "no_settings"))]
     Aimd,
-    /// By latency, which shows how many calls are queued: [`Vegas`].
+    /// Derives the limit from latency, which shows how many calls are queued: [`Vegas`].
     Vegas(VegasConfig),
     /// Learns the capacity from refusals and latency: [`Tide`].
     Tide(TideConfig),

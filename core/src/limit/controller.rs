@@ -12,6 +12,7 @@ use super::{Aimd, CallReport, LimitAlgorithm, LimitChoice, LimitConfig, LimitSta
 use crate::call::{Completion, Outcome};
 use crate::time::{Duration, Instant};
 
+/// The limit, the cooldown and the counts of calls of one resource.
 #[derive(Debug)]
 pub(crate) struct Controller {
     config: LimitConfig,
@@ -206,6 +207,7 @@ impl Controller {
         self.choice.map_or(u32::MAX, |choice| choice.most()).min(self.effective_max)
     }
 
+    /// Applies a cap of the provider and model. `lifts` is that of [`LimitAlgorithm::set_max`].
     pub(crate) fn set_cap(&mut self, now: Instant, cap: u32, lifts: bool) {
         self.effective_max = effective_max(&self.config, cap);
         self.algorithm.set_max(now, self.effective_max, lifts);
@@ -311,8 +313,8 @@ impl Controller {
         self.in_flight < self.clamped_limit(now) && self.opens_at(now).is_none()
     }
 
-    /// Returns when the algorithm allows the next call, if only the algorithm's spacing of calls blocks it at
-    /// `now`: fewer calls are in flight than the limit allows.
+    /// Returns when the algorithm allows the next call, if fewer calls are in flight than the limit allows and
+    /// only the algorithm's spacing of calls blocks the next at `now`.
     pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
         if self.in_flight < self.limit(now) { self.opens_at(now) } else { None }
     }
@@ -327,7 +329,8 @@ impl Controller {
         self.algorithm.set_interval(now, interval);
     }
 
-    /// Returns the instant before which the algorithm allows no call, if it is after `now`.
+    /// Returns the instant before which the algorithm allows no call, if it is after `now`, however many calls
+    /// are in flight.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         if self.is_timed { self.algorithm.opens_at(now).filter(|at| *at > now) } else { None }
     }
@@ -447,12 +450,12 @@ impl Controller {
     }
 
     /// Reports the end of a call to the algorithm when the limit may depend on the time.
-    fn end_timed(&mut self, now: Instant, grant: &Grant, outcome: Outcome, asked: Option<Duration>) {
+    fn end_timed(&mut self, now: Instant, grant: &Grant, outcome: Outcome, retry_after: Option<Duration>) {
         let latency = if self.uses_time { self.latency(now, grant) } else { Some(Duration::ZERO) };
         // The latency of a call that started before the algorithm is unknown. A success without a latency is
         // not reported; every other outcome is.
         if latency.is_some() || outcome != Outcome::Success {
-            let call = self.report(now, grant, outcome, asked, latency.unwrap_or(Duration::ZERO));
+            let call = self.report(now, grant, outcome, retry_after, latency.unwrap_or(Duration::ZERO));
             self.algorithm.on_outcome(now, &call);
         }
         self.refresh(now);
@@ -490,7 +493,7 @@ impl Controller {
         }
     }
 
-    /// Starts the cooldown after a rate limit. Its length is that of the algorithm, or else of the settings.
+    /// Starts the cooldown after a rate limit, unless its length is zero. The length is that of the algorithm, or else of the settings.
     #[cold]
     fn rate_limited(&mut self, now: Instant, grant: &Grant, done: &Completion) {
         let latency = self.latency(now, grant).unwrap_or(Duration::ZERO);

@@ -15,8 +15,9 @@
 //! A [start-up ramp](LimitConfig::ramp) can be combined with any of them. It bounds the limit by time until
 //! it reaches its target or a call is rate limited.
 //!
-//! A Retry-After starts a *cooldown*, in which no call of the resource starts. An algorithm can shorten it if
-//! it has measured that the Retry-After applies to the refused call only: see [`LimitAlgorithm::cooldown`].
+//! A rate-limited call starts a *cooldown*, in which no call of the resource starts. Its length is the
+//! Retry-After, or a configured time if there is none. An algorithm can shorten it if it has measured that
+//! the Retry-After applies to the refused call only: see [`LimitAlgorithm::cooldown`].
 
 pub mod aimd;
 mod choice;
@@ -90,9 +91,8 @@ pub struct LimitState {
 /// Decides how many calls of one resource may be in flight.
 ///
 /// An implementation is a deterministic state machine: its results MUST depend on its inputs alone, and equal
-/// inputs MUST give equal results. Request admission clamps the returned limit to `1..=max`.
-/// Request admission calls most methods for each call, so each should cost O(1), or O(log n) for n calls in
-/// flight.
+/// inputs MUST give equal results. Request admission clamps the returned limit to `1..=max`. It
+/// calls most methods for each call, so each should cost O(1), or O(log n) for n calls in flight.
 ///
 /// An algorithm of your own is installed with
 /// [`RequestAdmission::set_algorithm`](crate::request::RequestAdmission::set_algorithm), which a

@@ -114,7 +114,7 @@ pub enum RetryKind {
 
 impl RetryKind {
     /// Returns whether the failure only means that the task was too early. Such a task is retried after a
-    /// pause, without a limit, and the attempt does not count as a retry.
+    /// delay, without a limit, and the attempt does not count as a retry.
     #[must_use]
     pub const fn is_preserved(self) -> bool {
         matches!(self, Self::RateLimited | Self::AdmissionTimeout)
@@ -185,7 +185,8 @@ pub enum FailureKind {
     /// A content filter of the provider withheld the response, or rejected the prompt.
     ContentFiltered,
     /// The model declines to answer the prompt, and the response has a field for that.
-    Refused,
+    #[cfg_attr(feature = "serde", serde(rename = "refused"))]
+    Declined,
     /// The prompt could not be created from the row.
     Template,
     /// Any other failure that affects only this row.
@@ -195,13 +196,13 @@ pub enum FailureKind {
 impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Request => "request refused",
-            Self::Authentication => "credentials refused",
+            Self::Request => "request rejected",
+            Self::Authentication => "credentials rejected",
             Self::NotFound => "not found",
             Self::MalformedAnswer => "malformed answer",
             Self::TruncatedAnswer => "truncated answer",
             Self::ContentFiltered => "content filtered",
-            Self::Refused => "refused by the model",
+            Self::Declined => "declined by the model",
             Self::Template => "template failed",
             Self::Other => "failed",
         })
@@ -293,7 +294,7 @@ impl DropReason {
         Self::Failed(FailureKind::MalformedAnswer),
         Self::Failed(FailureKind::TruncatedAnswer),
         Self::Failed(FailureKind::ContentFiltered),
-        Self::Failed(FailureKind::Refused),
+        Self::Failed(FailureKind::Declined),
         Self::Failed(FailureKind::Template),
         Self::Failed(FailureKind::Other),
         Self::RetriesExhausted(RetryKind::RateLimited),
@@ -316,7 +317,7 @@ impl DropReason {
             Self::Failed(FailureKind::MalformedAnswer) => "malformed_answer",
             Self::Failed(FailureKind::TruncatedAnswer) => "truncated_answer",
             Self::Failed(FailureKind::ContentFiltered) => "content_filtered",
-            Self::Failed(FailureKind::Refused) => "refused",
+            Self::Failed(FailureKind::Declined) => "refused",
             Self::Failed(FailureKind::Template) => "template",
             Self::Failed(FailureKind::Other) => "other",
             Self::RetriesExhausted(RetryKind::RateLimited) => "rate_limited",

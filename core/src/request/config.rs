@@ -86,8 +86,8 @@ pub struct HealthConfig {
     /// 30 s.
     #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis::Millis"))]
     pub fallback_after: Duration,
-    /// How long all calls to an unavailable provider are denied before one call is sent as a probe. A pause
-    /// that the provider requests replaces it. `None` means until
+    /// How long all calls to an unavailable provider are denied before one call is sent as a probe. A
+    /// Retry-After replaces it. `None` means until
     /// [`reopen`](super::RequestAdmission::reopen). Above zero; the default is 1 min.
     #[cfg_attr(feature = "serde", serde(rename = "recheck_ms", with = "crate::millis::OptionalMillis"))]
     pub recheck: Option<Duration>,

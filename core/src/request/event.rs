@@ -154,7 +154,8 @@ pub enum RequestEventPayload {
         /// The lease that was passed to the release.
         lease: LeaseId,
         /// Why nothing was released.
-        answer: ReleaseResult,
+        #[cfg_attr(feature = "serde", serde(rename = "answer"))]
+        result: ReleaseResult,
     },
     /// The provider refused a call with a rate limit.
     RateLimited {

@@ -39,19 +39,19 @@
 //!
 //! | term | meaning |
 //! | --- | --- |
-//! | *cap* | the most calls in flight of a provider and model: the lowest that its aliases register |
-//! | *clamp* | the most calls that the settings of one resource allow: [`LimitConfig::max_limit`] |
+//! | *cap* | how many calls of a provider and model may be in flight: the lowest that its aliases register |
+//! | *clamp* | how many calls of a resource its settings allow to be in flight: [`LimitConfig::max_limit`] |
 //! | *effective maximum* | the lower of cap and clamp, at least 1: the highest value of the limit |
-//! | *limit* | the most calls in flight now, from 1 to the effective maximum: see [`limit`](crate::limit) |
+//! | *limit* | how many may be in flight now, from 1 to the effective maximum: see [`limit`](crate::limit) |
 //! | *share* | a process's part of a limit that several processes [share](crate::share) |
-//! | *cooldown* | the time after a rate limit in which no call starts; `blocked_until` is its end |
-//! | *pause* | the time between two probes of a provider that is [down](HealthState) |
-//! | *paused* | stopped by a person or program: [`RequestAdmission::set_paused`] |
+//! | *cooldown* | the time after a rate limit in which a resource starts no call, until its `blocked_until` |
+//! | *pause* | the time in which a provider that is [down](HealthState) gets no call; a probe follows |
+//! | *paused* | stopped by the caller: [`RequestAdmission::set_paused`] |
 //! | *response* | what a provider sends to a call |
 //! | *answer* | a response that does not count as a [failure](HealthState) of the provider |
 //! | *delay* | the time before one call or task is tried again: [`Backoff`](crate::backoff::Backoff) |
 //!
-//! Three words describe a request that has no answer. Admission *denies* a request ([`Denial`]); it was never
+//! Three words describe a request that does not succeed. Admission *denies* a request ([`Denial`]); it was never
 //! sent. A provider *refuses* a call because of load or a rate ([`Outcome::RateLimited`]); it may be sent
 //! again. A provider *rejects* a request, a key or an account ([`Outcome::RequestRejected`] and
 //! [`Outcome::KeyRejected`]); sending it again cannot succeed.

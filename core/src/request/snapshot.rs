@@ -16,9 +16,9 @@ use crate::time::{Duration, Instant};
 /// An outage is a state of the provider, not of the calls that fail in it. A provider goes down after
 /// [`failures`](super::HealthConfig::failures) counted failures in a row while no call succeeds. Counted
 /// failures are: no connection, a 5xx status, a timeout, and a response that breaks off. While the provider
-/// is down, no call is sent during a pause; then one call is sent as the probe. Any other response
-/// to the probe, also a rejection, means that the provider is back, and limits climb from 1 to their previous values. The
-/// pause doubles with each failed probe.
+/// is down, no call is sent during a pause; then one call is sent as the probe. If the probe gets an answer,
+/// which includes a rejection or a rate limit, the provider is up again, and its limits climb from 1 to their
+/// previous values. The pause doubles with each failed probe.
 ///
 /// Exhaustive on purpose: a host that displays the state must handle every state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub enum UnavailableCause {
     /// The provider has no such model.
     ModelNotFound,
     /// It responded only with rate limits for
-    /// [`rate_limit_patience`](super::HealthConfig::rate_limit_patience), or requested a pause of at least
+    /// [`rate_limit_patience`](super::HealthConfig::rate_limit_patience), or stated a Retry-After of at least
     /// that length.
     RateLimited,
     /// TLS could not be set up: its certificate is not accepted, or only one side uses TLS.
@@ -104,8 +104,8 @@ impl UnavailableCause {
 impl fmt::Display for UnavailableCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Outage => "it did not answer",
-            Self::KeyRejected => "the key is refused",
+            Self::Outage => "it did not respond",
+            Self::KeyRejected => "the key is rejected",
             Self::QuotaExhausted => "the account is out of funds or quota",
             Self::ModelNotFound => "there is no such model",
             Self::RateLimited => "it answered nothing but rate limits",

@@ -161,7 +161,7 @@ fn a_rejected_release_is_emitted_with_its_cause() {
     bench.end(lease, Outcome::Success);
     drain(&mut bench);
     let _ = bench.machine.release(bench.now, RequestLease::from_id(id), &Outcome::Success.into());
-    let expected = RequestEventPayload::ReleaseDiagnostic { lease: id, answer: ReleaseResult::Duplicate };
+    let expected = RequestEventPayload::ReleaseDiagnostic { lease: id, result: ReleaseResult::Duplicate };
     assert_eq!(drain(&mut bench)[0].payload, expected);
 }
 

@@ -207,23 +207,23 @@ impl Coordinator {
     /// returned `true` for this term.
     ///
     /// It continues from the limit and the rate in the snapshot with a new algorithm, which `choice` selects.
-    /// `config` holds the settings of AIMD, and the cooldowns of every algorithm. `cap` is the highest limit;
-    /// 0 counts as 1. Returns an error if a setting is out of range.
+    /// `limit_config` has its further settings. `cap` is the highest limit; 0 counts as 1. Returns an error if
+    /// a setting is out of range.
     pub fn take_over(
         now: Instant,
         config: ShareConfig,
         choice: LimitChoice,
-        config: &LimitConfig,
+        limit_config: &LimitConfig,
         cap: u32,
         lead: Lead,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
-        config.validate()?;
-        let (choice, config) = match &lead.snapshot {
-            None => (choice, config.clone()),
-            Some(snapshot) => from_limit(choice, config, snapshot.limit),
+        limit_config.validate()?;
+        let (choice, limit_config) = match &lead.snapshot {
+            None => (choice, limit_config.clone()),
+            Some(snapshot) => from_limit(choice, limit_config, snapshot.limit),
         };
-        let mut controller = Controller::new(config, cap.max(1));
+        let mut controller = Controller::new(limit_config, cap.max(1));
         if let Some(algorithm) = choice.make()? {
             controller.set_algorithm(now, Some(algorithm), Some(choice));
         }
@@ -611,9 +611,9 @@ impl Coordinator {
 }
 
 /// Returns the settings of an algorithm that starts at `limit`, without a ramp: the limit is already learned.
-fn from_limit(choice: LimitChoice, config: &LimitConfig, limit: u32) -> (LimitChoice, LimitConfig) {
+fn from_limit(choice: LimitChoice, limit_config: &LimitConfig, limit: u32) -> (LimitChoice, LimitConfig) {
     let limit = limit.max(1);
-    let config = LimitConfig { initial_limit: Some(limit), ramp: Duration::ZERO, ..config.clone() };
+    let limit_config = LimitConfig { initial_limit: Some(limit), ramp: Duration::ZERO, ..limit_config.clone() };
     let choice = match choice {
         LimitChoice::Tide(mut config) => {
             config.initial_limit = limit;
@@ -625,7 +625,7 @@ fn from_limit(choice: LimitChoice, config: &LimitConfig, limit: u32) -> (LimitCh
         }
         other => other,
     };
-    (choice, config)
+    (choice, limit_config)
 }
 
 /// Returns a span in milliseconds, rounded up.

@@ -17,8 +17,8 @@
 //! - A *group* is a tenant: a fairness group of request admission, by a name that all processes know. Its
 //!   *demand* at a member is the number of its calls in flight or waiting there.
 //! - A decision *acknowledges* a report if it contains the number of the report as `seen_seq`.
-//! - A *pause* is a time in which no member may start a call: a [cooldown](crate::request#terms), or the time
-//!   until a learned rate allows the next call.
+//! - A *pause* of the limit is a time in which no member may start a call: a
+//!   [cooldown](crate::request#terms), or the time until a learned rate allows the next call.
 //! - A *cut* is a fall of the limit because of a refusal (429).
 //!
 //! # The cycle

@@ -18,6 +18,8 @@ use crate::time::Instant;
 
 /// Which of the two machines of a process makes a step.
 ///
+/// Exhaustive on purpose: a process has exactly these two.
+///
 /// The steps of one role follow one another. The two roles do not wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -33,6 +35,8 @@ impl Role {
 }
 
 /// A step at the store. Each is atomic, and repeating it is harmless.
+///
+/// Exhaustive on purpose: a host carries out every step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreStep {
     /// [`MemoryStore::report`].
@@ -57,7 +61,9 @@ pub enum StoreStep {
     },
 }
 
-/// The answer of the store to a [`StoreStep`].
+/// The reply of the store to a [`StoreStep`].
+///
+/// Exhaustive on purpose, as the steps are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreAnswer {
     /// To [`StoreStep::Report`].
@@ -95,7 +101,7 @@ pub struct SessionSettings {
     pub share: ShareConfig,
     /// The algorithm of the limit.
     pub choice: LimitChoice,
-    /// The settings of AIMD, and the cooldowns of every algorithm.
+    /// Its further settings.
     pub limit: LimitConfig,
 }
 

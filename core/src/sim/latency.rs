@@ -61,7 +61,7 @@ pub enum Latency {
         /// The standard deviation of the logarithm, 0 to 5. With 0.35, one call in twenty takes more than
         /// 1.8 medians.
         sigma: f64,
-        /// A small share of calls that take many times longer.
+        /// A small share of calls that take many times as long.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tail: Option<Tail>,
     },
@@ -74,7 +74,7 @@ pub enum Latency {
 pub struct Tail {
     /// The share of slow calls, 0 to 1.
     pub probability: f64,
-    /// How many times longer a slow call takes, 1 to 1000.
+    /// How many times as long a slow call takes, 1 to 1000.
     pub factor: f64,
 }
 
@@ -100,8 +100,8 @@ impl Latency {
 
     /// Draws the latency of one call. O(1).
     ///
-    /// The number of draws from `rng` depends only on the distribution: see [`Rng::below`] for the one
-    /// exception, a uniform distribution. A distribution that was not validated is accepted too: swapped
+    /// A constant uses no draw from `rng`, a log-normal distribution a fixed number, and a uniform one the
+    /// draws of [`Rng::below`]. A distribution that was not validated is accepted too: swapped
     /// bounds are exchanged, and NaN counts as 0.
     pub fn sample(&self, rng: &mut Rng) -> Duration {
         match *self {

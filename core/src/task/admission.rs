@@ -76,7 +76,8 @@ pub struct DenialFigures {
     /// What the group holds of the resource, or its number of leases if its limit on leases decided.
     pub held: u32,
     /// What one more worker would add.
-    pub asked: u32,
+    #[cfg_attr(feature = "serde", serde(rename = "asked"))]
+    pub requested: u32,
     /// What the group may hold while other groups compete.
     pub share: u32,
     /// The group's debt in the resource.
@@ -87,8 +88,8 @@ pub struct DenialFigures {
 
 impl fmt::Display for DenialFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { held, asked, share, debt, ceiling } = self;
-        write!(f, "holds {held}, requests {asked}, share {share}, debt {debt}")?;
+        let Self { held, requested, share, debt, ceiling } = self;
+        write!(f, "holds {held}, requests {requested}, share {share}, debt {debt}")?;
         ceiling.map_or(Ok(()), |ceiling| write!(f, ", debt at most {ceiling}"))
     }
 }

@@ -113,7 +113,7 @@ fn a_hook_whose_future_the_host_drops_fails() {
         let work = Hooked::new(host.clone(), None);
         let report = runtime.block_on(driver::run(host, hooked(), work)).unwrap();
         let StopReason::HookFailed { hook, why, .. } = report.stop else { panic!("{:?}", report.stop) };
-        assert!(hook == lost && why.contains("broken off"), "{hook}: {why}");
+        assert!(hook == lost && why.contains("did not finish"), "{hook}: {why}");
     }
 }
 

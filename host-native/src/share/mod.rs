@@ -276,7 +276,7 @@ impl Share {
     }
 
     /// Shares the limit of a resource from now on. `limit` is its name, which is the same in all processes:
-    /// `provider/model/domain`. `choice` and `aimd` are the settings of the limit.
+    /// `provider/model/domain`. `choice` and `limit_config` are the settings of the limit.
     ///
     /// No call starts until the first share arrives, which takes about 0.2 seconds, or up to two seconds if
     /// the leader has just stopped. If the limit was shared already, it is shared anew.
@@ -290,10 +290,10 @@ impl Share {
         resource: ResourceId,
         limit: &str,
         choice: LimitChoice,
-        limit: &LimitConfig,
+        limit_config: &LimitConfig,
     ) -> Result<(), ConfigError> {
         let store = RedisStore::new(Arc::clone(&self.connection), &self.name, limit);
-        let settings = SessionSettings { share: self.config, choice, limit: limit.clone() };
+        let settings = SessionSettings { share: self.config, choice, limit: limit_config.clone() };
         let shared = share_limit(gate, resource, limit, settings, store, self.leaves.subscribe())?;
         let mut limits = self.limits.lock();
         limits.retain(|known| *known.name != *limit);
@@ -347,13 +347,18 @@ impl Share {
     ///
     /// # Errors
     ///
-    /// It is shared, and `choice` or `aimd` differ from its settings.
-    pub(crate) fn keeps(&self, limit: &str, choice: LimitChoice, limit: &LimitConfig) -> Result<bool, ConfigError> {
+    /// It is shared, and `choice` or `limit_config` differ from its settings.
+    pub(crate) fn keeps(
+        &self,
+        limit: &str,
+        choice: LimitChoice,
+        limit_config: &LimitConfig,
+    ) -> Result<bool, ConfigError> {
         let limits = self.limits.lock();
         let Some(known) = limits.iter().find(|known| *known.name == *limit) else { return Ok(false) };
         let expected = "the same as before: the algorithm of a shared limit and its settings cannot change";
         let error = || ConfigError { field: "limit".to_string(), value: choice.name().to_string(), expected };
-        if known.shared.is_shared_with(choice, limit) { Ok(true) } else { Err(error()) }
+        if known.shared.is_shared_with(choice, limit_config) { Ok(true) } else { Err(error()) }
     }
 
     /// Returns the name under which limits are shared.

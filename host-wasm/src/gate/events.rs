@@ -71,8 +71,8 @@ fn details(payload: &RequestEventPayload) -> [f64; 4] {
         RequestEventPayload::LeaseReleased { lease, outcome, held, in_flight } => {
             [lease_number(lease), outcome_number(outcome), span(held), in_flight.into()]
         }
-        RequestEventPayload::ReleaseDiagnostic { lease, answer } => {
-            [lease_number(lease), f64::from(answer as u32), NONE, NONE]
+        RequestEventPayload::ReleaseDiagnostic { lease, result } => {
+            [lease_number(lease), f64::from(result as u32), NONE, NONE]
         }
         RequestEventPayload::RateLimited { blocked_until, consecutive } => {
             [optional(blocked_until.map(|end| end - Instant::ZERO)), consecutive.into(), NONE, NONE]

@@ -26,7 +26,7 @@ const FAILURES: [FailureKind; 9] = [
     FailureKind::Other,
     FailureKind::TruncatedAnswer,
     FailureKind::ContentFiltered,
-    FailureKind::Refused,
+    FailureKind::Declined,
 ];
 const FIRST_RETRY: usize = 16;
 const FIRST_FAILURE: usize = 32;

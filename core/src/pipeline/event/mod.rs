@@ -363,7 +363,8 @@ pub enum SchedulerEventPayload {
         /// The worker that the host named.
         worker: WorkerId,
         /// What is wrong with the worker's id.
-        answer: ReleaseResult,
+        #[cfg_attr(feature = "serde", serde(rename = "answer"))]
+        result: ReleaseResult,
     },
     /// Retryable failures of one kind and HTTP status. After a [`HealthSnapshot`](Self::HealthSnapshot), they
     /// are those of the whole run. After a [`ProviderDegraded`](Self::ProviderDegraded), they are those of

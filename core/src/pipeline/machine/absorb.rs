@@ -91,9 +91,9 @@ impl Pipeline {
                 }
                 Ok(ended)
             }
-            Err(answer) => {
-                self.emitter.run(now, SchedulerEventPayload::ReleaseDiagnostic { worker, answer });
-                Err(answer)
+            Err(result) => {
+                self.emitter.run(now, SchedulerEventPayload::ReleaseDiagnostic { worker, result });
+                Err(result)
             }
         }
     }

@@ -7,7 +7,6 @@ use crate::pipeline::plan::ColumnId;
 use crate::pipeline::report::{Progress, RunReport};
 use crate::pipeline::row_group::{RowGroup, RowGroupPhase};
 use crate::pipeline::stats::{ColumnStats, GroupStats};
-use crate::task::Blocked;
 
 /// Figures of the run.
 impl Pipeline {
@@ -86,15 +85,6 @@ impl Pipeline {
     /// Returns the name, the leased amount and the limit of every task resource.
     pub fn usage(&self) -> impl Iterator<Item = (&str, u32, u32)> {
         self.tasks.tasks().usage()
-    }
-
-    /// Returns why no queued task is started, and the number of fairness groups that each reason affects.
-    ///
-    /// If [`Blocked::heads`] is empty, no condition prevents the queued tasks from starting with the next
-    /// command. O(groups).
-    #[must_use]
-    pub fn blocked(&self) -> Blocked {
-        self.tasks.tasks().why_blocked()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! *Provider degraded*: among the last `window` responses of a [call target](super::CallTargets), the share
 //! of retryable failures (5xx, timeouts, rate limits) reached the rate. At most one warning is emitted per
-//! pause. An admission timeout is not a response: it is counted, but not in the window.
+//! `degraded_pause`. An admission timeout is not a response: it is counted, but not in the window.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,7 +20,8 @@ const MAX_PAIRS: usize = 32;
 pub(crate) struct RetryableFailures {
     window: usize,
     rate: Option<f64>,
-    pause: Duration,
+    /// The shortest time between two warnings about one target.
+    warning_interval: Duration,
     /// The pairs with their own counters, in order of first occurrence.
     pairs: Vec<Pair>,
     targets: Vec<Target>,
@@ -47,7 +48,7 @@ impl RetryableFailures {
         Self {
             window: config.degraded_window as usize,
             rate: config.degraded_rate,
-            pause: config.degraded_pause,
+            warning_interval: config.degraded_pause,
             pairs: Vec::new(),
             targets: alloc::vec![Target::default(); targets],
         }
@@ -75,8 +76,8 @@ impl RetryableFailures {
         target.push_response(pair, self.window);
         let is_full = target.responses.len() == self.window;
         let is_bad = is_full && f64::from(target.retryable) >= self.rate? * self.window as f64;
-        let is_pause_over = target.warned.is_none_or(|warned| now - warned >= self.pause);
-        if !is_bad || !is_pause_over {
+        let may_warn = target.warned.is_none_or(|warned| now - warned >= self.warning_interval);
+        if !is_bad || !may_warn {
             return None;
         }
         target.warned = Some(now);
@@ -154,9 +155,9 @@ pub(super) fn is_provider_answer(outcome: TaskOutcome) -> bool {
 mod tests {
     use super::*;
 
-    fn watch(window: u32, pause_secs: u64, targets: usize) -> RetryableFailures {
-        let pause = Duration::from_secs(pause_secs);
-        let config = PipelineConfig { degraded_window: window, degraded_pause: pause, ..PipelineConfig::default() };
+    fn watch(window: u32, interval_secs: u64, targets: usize) -> RetryableFailures {
+        let interval = Duration::from_secs(interval_secs);
+        let config = PipelineConfig { degraded_window: window, degraded_pause: interval, ..PipelineConfig::default() };
         RetryableFailures::new(&config, targets)
     }
 
@@ -171,7 +172,7 @@ mod tests {
     const BAD: TaskOutcome = TaskOutcome::Retryable { kind: RetryKind::ServerError, status: None, retry_after: None };
 
     #[test]
-    fn a_degraded_provider_causes_one_warning_per_pause() {
+    fn a_degraded_provider_causes_one_warning_per_interval() {
         let mut watch = watch(4, 60, 2);
         let first: [_; 4] =
             core::array::from_fn(|n| watch.record(at(0), 0, if n % 2 == 0 { BAD } else { TaskOutcome::Success }));

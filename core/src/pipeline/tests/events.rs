@@ -288,7 +288,7 @@ fn a_report_for_a_worker_that_does_not_run_emits_a_diagnostic_and_has_no_effect(
     assert_eq!(rig.pipeline.spawn_failed(rig.now, worker), ReleaseResult::Duplicate);
     let unknown = WorkerId::from_bits(77);
     assert_eq!(rig.pipeline.spawn_failed(rig.now, unknown), ReleaseResult::UnknownLease);
-    let emitted = |worker, answer| SchedulerEventPayload::ReleaseDiagnostic { worker, answer };
+    let emitted = |worker, result| SchedulerEventPayload::ReleaseDiagnostic { worker, result };
     let twice = emitted(worker, ReleaseResult::Duplicate);
     let events: Vec<_> = rig.events().iter().map(|event| event.payload).collect();
     assert_eq!(events, [twice, twice, emitted(unknown, ReleaseResult::UnknownLease)]);

@@ -6,7 +6,7 @@
 //! due for a *trial call*, such as a probe, one request with fallbacks makes that call. If no resource is
 //! usable, the request waits for the one that may become usable first.
 //!
-//! The pause before the next trial call grows with each one that fails. After a rate limit, the host requests
+//! The delay before the next trial call grows with each one that fails. After a rate limit, the host requests
 //! the same call again, as [repeated](Request::is_repeated): otherwise it could be the trial call each time
 //! that it falls due, and wait again and again.
 //!

@@ -300,15 +300,15 @@ impl RequestAdmission {
     }
 
     #[cold]
-    fn record_irregular(&mut self, now: Instant, lease: LeaseId, answer: ReleaseResult) -> ReleaseResult {
+    fn record_irregular(&mut self, now: Instant, lease: LeaseId, result: ReleaseResult) -> ReleaseResult {
         // The index in a lease of another machine identifies no resource of this one.
-        let is_own = answer != ReleaseResult::WrongController;
+        let is_own = result != ReleaseResult::WrongController;
         if let Some(Address { provider, slot }) = self.addresses.get(lease.item as usize).filter(|_| is_own).copied() {
-            self.providers[provider as usize].resources[slot as usize].irregular.count(answer);
+            self.providers[provider as usize].resources[slot as usize].irregular.count(result);
         }
-        let payload = RequestEventPayload::ReleaseDiagnostic { lease, answer };
+        let payload = RequestEventPayload::ReleaseDiagnostic { lease, result };
         self.shared.events.push(now, EventScope::Controller, payload);
-        answer
+        result
     }
 
     /// Does what is due by `now`: denies waiters whose deadline passed, and serves waiters after cooldowns,

@@ -191,7 +191,7 @@ impl RequestAdmission {
     /// Requests that name no group, and health calls, count as one group. It is empty if this machine did not
     /// create the resource. O(leases + groups).
     #[must_use]
-    pub fn demand(&self, resource: ResourceId) -> Vec<share::Group> {
+    pub fn demand(&self, resource: ResourceId) -> Vec<share::GroupDemand> {
         let Some(Address { provider, slot }) = self.find(resource) else { return Vec::new() };
         let (owner, slot) = (&self.providers[provider as usize], slot as usize);
         let mut in_flight: BTreeMap<Option<usize>, u32> = BTreeMap::new();
@@ -203,10 +203,10 @@ impl RequestAdmission {
         };
         let own = owner.own_group(slot);
         let health_calls = in_flight.get(&None).copied().unwrap_or(0);
-        let unnamed = share::Group::new("", 1.0, demand_of(own) + health_calls);
+        let unnamed = share::GroupDemand::new("", 1.0, demand_of(own) + health_calls);
         let named = self.groups.iter().filter_map(|(index, name, weight)| {
             let group = owner.known_group(index)?;
-            Some(share::Group::new(name, weight, demand_of(group)))
+            Some(share::GroupDemand::new(name, weight, demand_of(group)))
         });
         named.chain([unnamed]).filter(|group| group.demand > 0).collect()
     }

@@ -71,8 +71,8 @@ impl Check for Calls {
                 self.acquired(resource, lease, limit, in_flight)
             }
             RequestEventPayload::LeaseReleased { lease, in_flight, .. } => self.released(resource, lease, in_flight),
-            RequestEventPayload::ReleaseDiagnostic { lease, answer } => {
-                Err(format!("the release of {lease:?} was irregular: {answer:?}"))
+            RequestEventPayload::ReleaseDiagnostic { lease, result } => {
+                Err(format!("the release of {lease:?} was irregular: {result:?}"))
             }
             _ => Ok(()),
         }

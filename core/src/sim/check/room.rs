@@ -25,7 +25,7 @@ use crate::request::event::{EventScope, RequestEvent, RequestEventPayload};
 use crate::request::{ProviderModelId, ResourceId};
 use crate::time::Instant;
 
-/// What limits the calls of one resource, after everything that was due has been done.
+/// The limits of one resource at an instant at which nothing is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResourceLimits {
@@ -43,8 +43,7 @@ pub struct ResourceLimits {
     pub yielded: u32,
     /// Whether the algorithm spaces calls in time, or the rate that the provider states is used up.
     pub is_spaced: bool,
-    /// Whether the provider and model is healthy, and no failed call waits for the decision whether the
-    /// failure was the provider's.
+    /// Whether the provider and model is healthy and has no undecided failure.
     pub is_up: bool,
 }
 
@@ -65,8 +64,8 @@ impl Room {
         for limits in all_limits {
             let waiters = self.waiters.get(&limits.resource).copied().unwrap_or(0);
             let is_checked = limits.yielded == 0 && !limits.is_spaced && limits.is_up;
-            let is_paused = limits.blocked_until.is_some_and(|end| end > at);
-            if waiters == 0 || !is_checked || is_paused {
+            let is_cooling_down = limits.blocked_until.is_some_and(|end| end > at);
+            if waiters == 0 || !is_checked || is_cooling_down {
                 continue;
             }
             let in_flight = self.in_flight(limits.resource);

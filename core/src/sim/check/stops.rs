@@ -1,5 +1,5 @@
-//! Checks that nothing starts after a stop: no row group, no task and no call. After a wind-down only no
-//! further row group starts.
+//! Checks that nothing starts after a stop: no row group, no task and no call. After a wind-down, no further
+//! row group starts; other work continues.
 //!
 //! Work in progress ends normally, including the configured hooks. Every stop is emitted, and the end of the
 //! run names the latest one.
@@ -15,7 +15,7 @@ use crate::time::Instant;
 /// Whether the run is stopping, and why.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stops {
-    /// Why nothing may start any more, in words.
+    /// Why nothing may start any more, as part of the message.
     reason: Option<&'static str>,
     /// The instant of the event that announced it.
     since: Option<Instant>,
@@ -31,6 +31,7 @@ impl Stops {
         self.has_no_other_callers = true;
     }
 
+    /// Records that nothing may start any more. The first reason is kept.
     fn stop(&mut self, reason: &'static str) {
         self.reason.get_or_insert(reason);
     }
@@ -78,6 +79,7 @@ impl Check for Stops {
     }
 
     fn on_request(&mut self, event: &RequestEvent) -> CheckResult {
+        // A call granted at the very instant of the stop may have been granted before it.
         let is_late = self.has_no_other_callers && self.since.is_some_and(|since| since < event.at);
         match event.payload {
             RequestEventPayload::LeaseAcquired { .. } if is_late => self.check_start(&event.payload.kind()),

@@ -42,7 +42,7 @@ struct Record {
 
 const RETRY: TaskOutcome = TaskOutcome::Retryable { kind: RetryKind::Timeout, status: None, retry_after: None };
 
-/// A host that records all inputs of a checker and does one thing after another.
+/// A host that records all inputs of a checker and ends one task at a time.
 struct ScriptedHost {
     pipeline: Pipeline,
     admission: RequestAdmission,

@@ -1,4 +1,4 @@
-//! Faults of single calls: a share of calls fails, is refused, gets no answer, or gets an unusable answer.
+//! Faults of single calls: a share of calls fails, is refused, gets no response, or gets an unusable one.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,15 +26,15 @@ pub struct Faults {
     /// The latency of such an error response, up to 365 days. Default 20 ms.
     #[serde(rename = "error_latency_ms", with = "Millis")]
     pub error_latency: Duration,
-    /// The share of calls that are never answered, 0 to 1. Default 0.
+    /// The share of calls that get no response, 0 to 1. Default 0.
     pub hang_share: f64,
     /// How long after its arrival the provider closes the connection of such a call, up to 365 days. Default
     /// 60 s.
     #[serde(rename = "hang_ms", with = "Millis")]
     pub hang: Duration,
-    /// The share of calls whose connection breaks in the middle of the answer, 0 to 1. Default 0.
+    /// The share of calls whose connection breaks in the middle of the response, 0 to 1. Default 0.
     pub cut_share: f64,
-    /// The share of calls whose answer is complete but cannot be parsed, 0 to 1. Default 0.
+    /// The share of calls whose response is complete but cannot be parsed, 0 to 1. Default 0.
     pub malformed_share: f64,
     /// The share of calls that are refused with 429 at any load, 0 to 1. This models a pool that is shared
     /// with other clients. Default 0.
@@ -60,14 +60,14 @@ impl Default for Faults {
     }
 }
 
-/// What is wrong with the answer to an accepted call.
+/// What is wrong with the response to an accepted call.
 ///
 /// Exhaustive on purpose: a mock server must carry out every flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flaw {
-    /// The connection breaks in the middle of the answer.
+    /// The connection breaks in the middle of the response.
     Cut,
-    /// The answer is complete but cannot be parsed.
+    /// The response is complete but cannot be parsed.
     Malformed,
 }
 

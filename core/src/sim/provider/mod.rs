@@ -118,14 +118,14 @@ const FAULT_STREAM: u64 = 3;
 pub enum MockResponse {
     /// The call is served. It holds a slot until [`MockProvider::finish`].
     Accept {
-        /// When the answer is complete.
+        /// When the response is complete.
         finish_at: Instant,
     },
-    /// The call is served and holds a slot until [`MockProvider::finish`], but its answer is unusable.
+    /// The call is served and holds a slot until [`MockProvider::finish`], but its response is unusable.
     Corrupt {
-        /// What is wrong with the answer.
+        /// What is wrong with the response.
         flaw: Flaw,
-        /// When the answer ends: when a good answer would be complete, or halfway there for [`Flaw::Cut`].
+        /// When the response ends: when a good one would be complete, or halfway there for [`Flaw::Cut`].
         at: Instant,
     },
     /// The call is refused at once, because of too much load, a rate or a fault.
@@ -151,7 +151,7 @@ pub enum MockResponse {
         /// When the error response arrives.
         at: Instant,
     },
-    /// The call is never answered.
+    /// The call gets no response.
     Hang {
         /// When the provider closes the connection, if the client has not done so before.
         until: Instant,

@@ -107,7 +107,7 @@ impl SharingConfig {
         Self { share, choice: LimitChoice::Aimd, cap: capacity, capacity, ..Self::default() }
     }
 
-    /// Returns the settings of AIMD, and the cooldowns of every algorithm.
+    /// Returns the further settings of the limit.
     #[must_use]
     pub fn aimd() -> LimitConfig {
         LimitConfig {

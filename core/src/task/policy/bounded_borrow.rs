@@ -127,7 +127,7 @@ impl BoundedBorrow {
         let share = view.strict_share(resource, self.config.share_rounding);
         let (held, debt) = (view.held(resource), view.debt(resource));
         let wanted = held.saturating_add(amount);
-        let mut figures = DenialFigures { held, asked: amount, share, debt, ceiling: None };
+        let mut figures = DenialFigures { held, requested: amount, share, debt, ceiling: None };
         let deny =
             |reason, figures, until| PolicyDenial { reason, resource: Some(resource), figures: Some(figures), until };
         if view.has_competition_for(resource) {

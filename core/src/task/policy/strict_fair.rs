@@ -22,7 +22,7 @@ impl TaskPolicy for StrictFair {
         Err(PolicyDenial {
             reason: TaskDenialReason::GroupCap,
             resource: Some(resource),
-            figures: Some(DenialFigures { held: running, asked: 1, share: limit, debt: 0, ceiling: None }),
+            figures: Some(DenialFigures { held: running, requested: 1, share: limit, debt: 0, ceiling: None }),
             until: Until::NoCompetition(resource),
         })
     }

@@ -42,7 +42,7 @@ fn facts() -> Vec<RequestEventPayload> {
         CallStarted { lease },
         CallCompleted { lease, outcome: Outcome::LocalCancelled, took: span },
         LeaseReleased { lease, outcome: Outcome::LocalCancelled, held: span, in_flight: 0 },
-        ReleaseDiagnostic { lease, answer: ReleaseResult::WrongController },
+        ReleaseDiagnostic { lease, result: ReleaseResult::WrongController },
         RateLimited { blocked_until: Some(at(9)), consecutive: 2 },
         CooldownCapped { requested: ms(9), applied: ms(8) },
         LimitDecreased { from: 4, to: 3 },

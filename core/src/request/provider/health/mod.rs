@@ -28,7 +28,7 @@
 //! A provider whose only answers are rate limits stays healthy until `rate_limit_patience` ends. It becomes
 //! unavailable at once if its Retry-After is at least that long. Failures between rate limits do not
 //! restart the patience. After `fallback_after`, requests with fallbacks make only trial calls to it. The
-//! pauses between them grow like those of an outage.
+//! delays between them grow like the pauses of an outage.
 //!
 //! Calls to an *unavailable* provider are denied until `recheck` or the Retry-After has passed. Then one call
 //! is sent as a probe.
@@ -51,7 +51,7 @@
 //! A failure of a shorter streak is *undecided* until the streak ends. If an answer ends the streak, the
 //! failure *stands*: the call itself caused it. Undecided calls wait for this decision. If no other call is
 //! in flight that could decide it, one undecided call is retried 1, 2, 4, ... s after the latest failure.
-//! These pauses are at most `patience / failures`, so that the failures which show an outage fit into a short
+//! These delays are at most `patience / failures`, so that the failures which show an outage fit into a short
 //! patience. A minute after the latest failure, undecided calls are retried in any case, because a response
 //! may take arbitrarily long. If an answer ends the streak while an undecided call is in flight again, a
 //! second failure of that call is final.

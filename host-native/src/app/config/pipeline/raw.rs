@@ -410,7 +410,7 @@ impl From<FallbackReason> for FailureKind {
             FallbackReason::MalformedAnswer => Self::MalformedAnswer,
             FallbackReason::TruncatedAnswer => Self::TruncatedAnswer,
             FallbackReason::ContentFiltered => Self::ContentFiltered,
-            FallbackReason::Refused => Self::Refused,
+            FallbackReason::Refused => Self::Declined,
             FallbackReason::Request => Self::Request,
         }
     }

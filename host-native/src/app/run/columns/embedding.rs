@@ -154,5 +154,5 @@ fn halves(part: &[usize]) -> [Vec<usize>; 2] {
 /// Returns whether a permanent failure of a call with several texts may be due to one of them.
 fn may_concern_one_text(error: &FillError) -> bool {
     let FillError::Outcome(TaskOutcome::Failed(kind), _) = error else { return false };
-    matches!(kind, FailureKind::Request | FailureKind::ContentFiltered | FailureKind::Refused)
+    matches!(kind, FailureKind::Request | FailureKind::ContentFiltered | FailureKind::Declined)
 }

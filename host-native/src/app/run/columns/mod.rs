@@ -507,7 +507,7 @@ fn fill_error(failure: CallFailure) -> FillError {
                     TaskOutcome::Failed(FailureKind::ContentFiltered)
                 }
                 CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
-                CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Refused),
+                CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Declined),
                 CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
                 CallError::NotSent { .. } => TaskOutcome::Failed(FailureKind::Template),
                 // The answer may be in the batch. A server without its certificate is no fault of the row.
