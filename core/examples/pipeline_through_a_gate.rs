@@ -1,8 +1,8 @@
 //! A whole pipeline on the virtual-time executor, whose calls go through a gate. Any other runtime works in
 //! the same way.
 //!
-//! Two columns call two providers. One provider refuses a call in the middle of the run, with a Retry-After of
-//! two seconds. The workers that wait for it release their slots, so the other provider always has work:
+//! Two columns call two providers. One provider refuses a call in the middle of the run, with a Retry-After
+//! of two seconds. The workers that wait for it release their slots, so the other provider always has work:
 //! there are four slots in total, and it has two calls in flight from start to end.
 
 // A run takes its workload in an `Arc`, but this host has only one thread.

@@ -22,7 +22,7 @@ example! {
     gate_in_virtual_time: include_str!("../examples/gate_in_virtual_time.rs")
 }
 example! {
-    /// A pipeline whose workers release their slots while a provider is cooling down.
+    /// A pipeline whose workers release their slots during a cooldown.
     pipeline_through_a_gate: include_str!("../examples/pipeline_through_a_gate.rs")
 }
 example! {

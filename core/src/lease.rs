@@ -102,8 +102,8 @@ impl<T> Ledger<T> {
     ///
     /// # Errors
     ///
-    /// Returns why nothing was released, and counts it, if the lease is not live, is live for another item, or
-    /// belongs to another machine. The error is never [`ReleaseResult::Released`].
+    /// Returns why nothing was released, and counts it, if the lease is not live, is live for another item,
+    /// or belongs to another machine. The error is never [`ReleaseResult::Released`].
     pub fn release(&mut self, lease: LeaseId) -> Result<T, ReleaseResult> {
         if lease.controller == self.controller
             && let Some(held) = self.slots.remove_if(lease.key, |held| held.item == lease.item)

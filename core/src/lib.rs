@@ -66,7 +66,7 @@
 //! | --- | --- |
 //! | [`machine_by_hand`] | request admission without a runtime: commands, effects and one timer |
 //! | [`gate_in_virtual_time`] | a gate with three callers and one slot; no time passes |
-//! | [`pipeline_through_a_gate`] | a pipeline whose workers release their slots while a provider is cooling down |
+//! | [`pipeline_through_a_gate`] | a pipeline whose workers release their slots during a cooldown |
 //! | [`policy_with_manual_clock`] | a test of cap, budget and cooldown with a clock that the test sets |
 //! | [`host_on_tokio`] and four more | a host, with a gate and a pipeline on it; [`runtime`] lists them |
 //! | [`own_limit`] | a custom [`LimitAlgorithm`](limit::LimitAlgorithm) in request admission |

@@ -4,15 +4,15 @@
 //! A request made through
 //! [`RequestAdmission::acquire_yielding`](crate::request::RequestAdmission::acquire_yielding) carries the
 //! [`TaskToken`] of its worker. If the request must wait and the token allows it, the worker *yields*: it
-//! holds no task resources, so work for another provider can use them while its own provider accepts none. Later
-//! the worker gets its request lease and everything that it released in one transaction. It never holds one
-//! while it waits for the other.
+//! holds no task resources, so work for another provider can use them while its own provider accepts none.
+//! Later the worker gets its request lease and everything that it released in one transaction. It never holds
+//! one while it waits for the other.
 //!
 //! - At most [`YIELD_FACTOR`] x `effective_max` workers yield for each request resource. `effective_max` is
 //!   the most calls of the resource that its settings and the model's cap allow at once. Further waiters keep
 //!   their task resources, with one exception. If a yielded worker of the run could resume with the task
-//!   resources of one of these waiters, one waiter releases them: first one for the same request resource, and
-//!   among those the latest.
+//!   resources of one of these waiters, one waiter releases them: first one for the same request resource,
+//!   and among those the latest.
 //! - While the [health](crate::request::HealthState) of a provider is not `Healthy`, all workers that begin
 //!   to wait for it yield. Their number is bounded by the rows that a run processes at the same time.
 //! - Yielded workers resume before anything new starts: see

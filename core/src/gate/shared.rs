@@ -117,8 +117,8 @@ impl<H: Host> Shared<H> {
 
     /// Runs a command like [`Shared::command`], for one that seldom depends on the time.
     ///
-    /// While no deadline, cooldown, outage or ramp is active, the machine decides the same at any time. Two clock
-    /// readings would make an uncontended acquire and finish half as expensive again (see the admission
+    /// While no deadline, cooldown, outage or ramp is active, the machine decides the same at any time. Two
+    /// clock readings would make an uncontended acquire and finish half as expensive again (see the admission
     /// bench). This method therefore first checks, under the lock, whether the machine needs the time. If so,
     /// it releases the lock for the reading, because the clock is external code. Otherwise the command gets
     /// the latest instant that was passed to the machine.

@@ -8,7 +8,8 @@ use crate::error::{ConfigError, require};
 /// Selects the algorithm that decides a resource's limit.
 ///
 /// In a scenario file: `{ name = "tide", probe_after = 8 }`. The default in the core is
-/// [`LimitChoice::Aimd`], which the recorded traces in the tests use. The hosts use [`LimitChoice::Tide`] by default.
+/// [`LimitChoice::Aimd`], which the recorded traces in the tests use. The hosts use [`LimitChoice::Tide`] by
+/// default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]

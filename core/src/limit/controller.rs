@@ -313,8 +313,8 @@ impl Controller {
         self.in_flight < self.clamped_limit(now) && self.opens_at(now).is_none()
     }
 
-    /// Returns when the algorithm allows the next call, if fewer calls are in flight than the limit allows and
-    /// only the algorithm's spacing of calls blocks the next at `now`.
+    /// Returns when the algorithm allows the next call, if fewer calls are in flight than the limit allows
+    /// and only the algorithm's spacing of calls blocks the next at `now`.
     pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
         if self.in_flight < self.limit(now) { self.opens_at(now) } else { None }
     }
@@ -329,8 +329,8 @@ impl Controller {
         self.algorithm.set_interval(now, interval);
     }
 
-    /// Returns the instant before which the algorithm allows no call, if it is after `now`, however many calls
-    /// are in flight.
+    /// Returns the instant before which the algorithm allows no call, if it is after `now`, however many
+    /// calls are in flight.
     pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
         if self.is_timed { self.algorithm.opens_at(now).filter(|at| *at > now) } else { None }
     }
@@ -493,7 +493,8 @@ impl Controller {
         }
     }
 
-    /// Starts the cooldown after a rate limit, unless its length is zero. The length is that of the algorithm, or else of the settings.
+    /// Starts the cooldown after a rate limit, unless its length is zero. The length is that of the
+    /// algorithm, or else of the settings.
     #[cold]
     fn rate_limited(&mut self, now: Instant, grant: &Grant, done: &Completion) {
         let latency = self.latency(now, grant).unwrap_or(Duration::ZERO);

@@ -51,9 +51,9 @@
 //! | *answer* | a response that does not count as a [failure](HealthState) of the provider |
 //! | *delay* | the time before one call or task is tried again: [`Backoff`](crate::backoff::Backoff) |
 //!
-//! Three words describe a request that does not succeed. Admission *denies* a request ([`Denial`]); it was never
-//! sent. A provider *refuses* a call because of load or a rate ([`Outcome::RateLimited`]); it may be sent
-//! again. A provider *rejects* a request, a key or an account ([`Outcome::RequestRejected`] and
+//! Three words describe a request that does not succeed. Admission *denies* a request ([`Denial`]); it was
+//! never sent. A provider *refuses* a call because of load or a rate ([`Outcome::RateLimited`]); it may be
+//! sent again. A provider *rejects* a request, a key or an account ([`Outcome::RequestRejected`] and
 //! [`Outcome::KeyRejected`]); sending it again cannot succeed.
 
 mod admission;

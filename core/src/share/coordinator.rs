@@ -207,8 +207,8 @@ impl Coordinator {
     /// returned `true` for this term.
     ///
     /// It continues from the limit and the rate in the snapshot with a new algorithm, which `choice` selects.
-    /// `limit_config` has its further settings. `cap` is the highest limit; 0 counts as 1. Returns an error if
-    /// a setting is out of range.
+    /// `limit_config` has its further settings. `cap` is the highest limit; 0 counts as 1. Returns an error
+    /// if a setting is out of range.
     pub fn take_over(
         now: Instant,
         config: ShareConfig,
