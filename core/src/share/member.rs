@@ -11,6 +11,7 @@ use super::config::{OnLoss, ShareConfig};
 use super::message::{
     Decision, EndedCall, GroupDemand, MAX_NUMBER, MAX_VERSION, MemberId, MemberReport, TakeLead, Term,
 };
+use crate::budget::{WalletLease, WalletMode, WalletReport};
 use crate::call::Outcome;
 use crate::error::ConfigError;
 use crate::limit::{CallReport, LimitAlgorithm};
@@ -139,6 +140,13 @@ pub struct Member {
     /// When the next call is due at this pace. Without a pace, when the last call started.
     due: Instant,
     groups: Vec<GroupDemand>,
+    /// What the leader has granted of each budget.
+    granted: Vec<u64>,
+    /// Whether a member waits for an amount of a budget.
+    is_scarce: bool,
+    /// How often a lease has lapsed.
+    lapses: u64,
+    wallets: Vec<WalletReport>,
     leaves: bool,
     beat: Duration,
     next_beat: Instant,
@@ -198,6 +206,10 @@ impl Member {
             pace: Duration::ZERO,
             due: Instant::ZERO,
             groups: Vec::new(),
+            granted: Vec::new(),
+            is_scarce: false,
+            lapses: 0,
+            wallets: Vec::new(),
             leaves: false,
             beat: config.beat,
             next_beat: now,
@@ -259,6 +271,9 @@ impl Member {
         self.members = u32::try_from(decision.shares.len()).unwrap_or(u32::MAX);
         self.adopted = Some(now);
         self.share = given.map_or(0, |given| given.share);
+        self.lapses += u64::from(now >= self.lease_until);
+        self.is_scarce = decision.is_scarce;
+        self.set_granted(given.map_or(&[], |given| &given.granted));
         if decision.pause_ms > 0 {
             self.begin_pace_after_pause(decision);
         }
@@ -297,6 +312,12 @@ impl Member {
             let (weight, demand) = (sum(|group| group.weight.max(1)), sum(|group| group.demand));
             self.groups.push(GroupDemand { group: 0, weight, demand });
         }
+    }
+
+    /// Sets the states of the shared budgets, which the next report contains.
+    /// [`RequestAdmission::report_budgets`](crate::request::RequestAdmission::report_budgets) returns them.
+    pub fn set_wallets(&mut self, wallets: Vec<WalletReport>) {
+        self.wallets = wallets;
     }
 
     /// Leaves: no more calls start, and the others get the share. The host drives the member on until its
@@ -360,6 +381,25 @@ impl Member {
         }
     }
 
+    /// Returns what the process may spend of the shared budgets at `now`, for
+    /// [`RequestAdmission::lease_budgets`](crate::request::RequestAdmission::lease_budgets). O(budgets).
+    #[must_use]
+    pub fn wallet_lease(&self, now: Instant) -> WalletLease {
+        let now = self.time.peek(now);
+        let mode = if self.leaves {
+            WalletMode::Closed
+        } else if now < self.lease_until {
+            if self.is_scarce { WalletMode::Scarce } else { WalletMode::Plentiful }
+        } else {
+            match self.config.on_loss {
+                OnLoss::Share if now >= self.lost_at && self.part > 0 => WalletMode::Alone { parts: self.members },
+                OnLoss::Alone if now >= self.lost_at => WalletMode::Alone { parts: 1 },
+                _ => WalletMode::Closed,
+            }
+        };
+        WalletLease { granted: self.granted.clone(), lapses: self.lapses, mode }
+    }
+
     /// Returns the state at `now`, to show.
     #[must_use]
     pub fn state(&self, now: Instant) -> MemberState {
@@ -421,7 +461,16 @@ impl Member {
             ends: self.ends.iter().map(|(at, end)| EndedCall { age_ms: millis(now - *at), ..*end }).collect(),
             groups: self.groups.clone(),
             leaves: self.leaves,
+            budgets: self.wallets.clone(),
         }));
+    }
+
+    /// Raises the amounts that were granted. An older leader may have granted more than this decision says.
+    fn set_granted(&mut self, granted: &[u64]) {
+        self.granted.resize(self.granted.len().max(granted.len()), 0);
+        for (known, granted) in self.granted.iter_mut().zip(granted) {
+            *known = (*known).max((*granted).min(MAX_NUMBER));
+        }
     }
 
     /// Restarts the time after which the member takes the lead.

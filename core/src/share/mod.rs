@@ -121,6 +121,40 @@
 //! A member without a lease spaces its calls as its own limit does. The schedule of its pace then begins at
 //! the last of them.
 //!
+//! # Budgets
+//!
+//! The configured rate [budgets](crate::budget) are one set over all members. The leader owns the bucket of
+//! each. It grants amounts, and a member has those that it has not spent in a *wallet*:
+//!
+//! ```text
+//!   granted          the sum of all grants to a member, in each decision
+//!   spent            the sum of all that its calls took, less what they returned, in each report
+//!   left             the amount in its wallet, in each report
+//!   new grants    <= amount in the bucket - sum over the members of (left + grants on their way)
+//! ```
+//!
+//! The bucket pays when an amount is spent. If it paid for a grant, it would refill while the member keeps
+//! the amount, and more than the burst could be spent at once. An amount that a call returns goes to the
+//! bucket, too. So in each interval, the members spend at most the burst and the refill, as in one process.
+//! An amount that is spent counts only when its report arrives, so a burst of less than the refill of about
+//! 0.3 s, or one of a single call, is not always used up.
+//!
+//! The leader grants the next call of each member first, by weight, with all its budgets at once. What is
+//! left is divided by weighted max-min fairness. A report asks for what can start soon: the calls that wait
+//! and have a slot, and what was taken in the last 0.2 to 0.4 s. While no member waits, each has a small
+//! amount for its next call. As soon as one waits, the others hand back what they do not use, and a member
+//! whose next call does not fit hands back all of its wallet: two members with a part of what each needs
+//! would wait for ever.
+//!
+//! A wallet is leased like a share. When the lease lapses, the member hands it back, and when the leader
+//! reclaims the lease, it counts the wallet as spent. A member that returns reports what it has really
+//! spent. With the snapshot, the next leader gets the amount in each bucket, and what is outstanding at each
+//! member. Without a snapshot its buckets are full, and empty once a report shows that there were other
+//! decisions.
+//!
+//! A remaining amount that a provider states lowers the wallet of the process that reads it. A lower limit
+//! that it states has no effect on a shared budget.
+//!
 //! # Leadership
 //!
 //! A leadership is a [`Term`]. A member that sees no new decision for 1.5 s plus a random time, by its own
@@ -161,6 +195,11 @@
 //! | E3 | calls under decisions that the store has lost together with their leader | the limit once more |
 //! | E4 | calls that an unreachable member has not reported, or that outlast the reservation | their number |
 //!
+//! For a budget, E1 is the whole refill of it, and E2 the equal part of the refill, both from an empty bucket
+//! at the loss on. E3 is its burst once more, with the refill of the time that was lost. E4 does not
+//! apply: a budget pays for a call before it starts. As in one process, a call that uses more than its
+//! estimate, or whose estimate is larger than the bucket, overdraws a budget.
+//!
 //! # What a host does
 //!
 //! Both machines are driven as all others: give one command, drain `poll_effect`, arm one timer for
@@ -182,10 +221,16 @@
 //! If [`Coordinator::on_decided`] returns `false`, it drops the coordinator. To stop, it calls
 //! [`Coordinator::leave`], and carries out the effects until that of the last decision.
 //!
+//! Before each beat, the host passes what
+//! [`RequestAdmission::report_budgets`](crate::request::RequestAdmission::report_budgets) returns to
+//! [`Member::set_wallets`]. Before that, and with each decision, it passes [`Member::wallet_lease`] to
+//! [`RequestAdmission::lease_budgets`](crate::request::RequestAdmission::lease_budgets). It gives the budgets
+//! to a new leader, and again at each beat: [`Coordinator::set_budgets`].
+//!
 //! A [`Session`] does all of this for one process, and [`gate::SharedLimit`](crate::gate::SharedLimit) also
 //! connects it to a gate: the host only carries out each [`StoreStep`] at its store.
 //!
-//! Rate [budgets](crate::budget) and provider health are not shared: each process has its own.
+//! Rates that a provider states in its headers, and its health, are not shared: each process has its own.
 //!
 //! | types | purpose |
 //! | --- | --- |
@@ -198,6 +243,7 @@
 //!
 //! With the feature `redis`, the module `redis` has the commands of a store on Redis.
 
+mod budgets;
 mod config;
 mod coordinator;
 mod fairness;
@@ -216,8 +262,8 @@ pub use coordinator::{Coordinator, CoordinatorEffect};
 pub use handle::MemberHandle;
 pub use member::{Member, MemberEffect, MemberState};
 pub use message::{
-    Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, Lead, LeaderSnapshot, MemberId, MemberReport,
-    MemberShare, TakeLead, Term,
+    Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, KnownWallet, Lead, LeaderSnapshot, MemberId,
+    MemberReport, MemberShare, TakeLead, Term,
 };
 pub use session::{Role, Session, SessionSettings, StoreAnswer, StoreStep};
 pub use store::{MemoryStore, Reports};

@@ -296,6 +296,6 @@ test("a process without work ends, and leaves before, if its client keeps it run
   child.stdout.on("data", (text) => (out += text));
   assert.deepEqual(await ended, [0, null]);
   assert.equal(out.trim(), `${LIMIT}`);
-  const decision = JSON.parse(server.send("HGET", `tg1:{test:${key}/chat}:state`, "decision"));
+  const decision = JSON.parse(server.send("HGET", `tg2:{test:${key}/chat}:state`, "decision"));
   assert.deepEqual([decision.leader_leaves, decision.shares], [true, {}]);
 });

@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::{Address, RequestAdmission};
+use crate::budget::BudgetConfig;
 use crate::call::Outcome;
 use crate::fair_queue::QueueGroupId;
 use crate::lease::ReleaseDiagnostics;
@@ -183,6 +184,13 @@ impl RequestAdmission {
     #[must_use]
     pub fn may_send(&self, now: Instant, resource: ResourceId) -> bool {
         self.entry(resource).is_none_or(|(_, entry)| entry.controller.may_send(self.time.peek(now)))
+    }
+
+    /// Returns the settings of the budgets of a resource, without those from response headers. It is empty if
+    /// this machine did not create the resource.
+    #[must_use]
+    pub fn budgets(&self, resource: ResourceId) -> Vec<BudgetConfig> {
+        self.entry(resource).map_or(Vec::new(), |(_, entry)| entry.budgets.configs().collect())
     }
 
     /// Returns the demand for a resource by fairness group: the calls in flight or waiting, for

@@ -218,7 +218,7 @@ impl ProviderModel {
     pub(super) fn denial(&self, now: Instant, slot: usize, block: Block) -> Denial {
         let changes_at = match block {
             Block::Outage => self.opens_at(),
-            Block::Paced(at) | Block::Budget(at) => Some(at),
+            Block::Paced(at) | Block::Budget(at) => Some(at).filter(|at| *at < Instant::MAX),
             Block::Paused => None,
             Block::Cooldown | Block::Cap | Block::Limit => self.next_change(now, slot),
         };

@@ -1,8 +1,12 @@
 //! One resource: a domain of a provider and model, with its controller, its budgets and its placement in the
 //! queue.
 
+use alloc::vec::Vec;
+
 use super::health::GrantHealth;
-use crate::budget::{AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, Usage};
+use crate::budget::{
+    AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, Usage, WaitingCalls, WalletLease, WalletReport,
+};
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, QueueGroupId, ServiceRecord};
 use crate::lease::ReleaseDiagnostics;
@@ -25,8 +29,8 @@ pub(in crate::request) struct Resource {
     /// The limit in the last emitted limit event.
     pub(in crate::request) last_emitted_limit: u32,
     pub(super) placement: QueuePlacement,
-    /// When the budgets suffice for the first waiter, if only they block it.
-    pub(super) budget_wait: Option<Instant>,
+    /// When the budgets suffice for the first waiter, if only they block it, and its estimate.
+    pub(super) budget_wait: Option<(Instant, Usage)>,
 }
 
 /// The classes, blocked sets and group in which a resource's waiters are queued.
@@ -113,16 +117,37 @@ impl Resource {
         }
     }
 
-    /// Replaces the budgets. The new budgets are full.
+    /// Replaces the budgets: see [`Budgets::replace`].
     pub(in crate::request) fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) {
-        self.budgets = Budgets::new(now, budgets, self.controller.grants());
+        self.budgets.replace(now, budgets, self.controller.grants());
         self.budget_wait = None;
+    }
+
+    /// Applies a lease of budgets: see [`Budgets::lease`].
+    pub(in crate::request) fn lease_budgets(&mut self, now: Instant, lease: &WalletLease) {
+        self.budgets.lease(now, lease, self.controller.grants());
+    }
+
+    /// Returns the state of the shared budgets: see [`Budgets::report`]. `estimates` are those of all
+    /// waiters.
+    pub(in crate::request) fn report_budgets(
+        &mut self,
+        now: Instant,
+        estimates: impl Iterator<Item = Usage>,
+    ) -> Vec<WalletReport> {
+        let mut waiting = WaitingCalls::default();
+        estimates.for_each(|estimate| waiting.add(estimate));
+        waiting.room = self.controller.limit(now).saturating_sub(self.controller.in_flight());
+        waiting.next = self.budget_wait.map(|(_, estimate)| estimate);
+        self.budgets.report(now, &waiting)
     }
 
     /// Returns when the capacity next changes by time alone, if it is known.
     pub(in crate::request) fn next_change(&self, now: Instant) -> Option<Instant> {
         let blocked_until = self.controller.blocked_until(now);
-        blocked_until.or(self.budget_wait).or_else(|| self.controller.next_limit_change(now))
+        // A grant of a shared budget comes at no known instant.
+        let budget_wait = self.budget_wait.map(|(until, _)| until).filter(|until| *until < Instant::MAX);
+        blocked_until.or(budget_wait).or_else(|| self.controller.next_limit_change(now))
     }
 
     /// Records the grant of a call and reserves its estimate.

@@ -126,7 +126,7 @@ impl ProviderModel {
                 return Eligibility::ClassBlocked(resource.placement.undecided.1);
             }
             let block = resource.block(now, common, waiter.estimate);
-            resource.budget_wait = block.and_then(Block::budget_fits_at);
+            resource.budget_wait = block.and_then(Block::budget_fits_at).map(|at| (at, waiter.estimate));
             if block.is_some() {
                 return Eligibility::ClassBlocked(resource.placement.blocked_set);
             }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use super::super::*;
 use super::oracle::{Exemption, Oracle};
+use crate::budget::{BudgetConfig, Dimension};
 use crate::limit::{LimitChoice, TideConfig};
 use crate::sim::rng::Rng;
 use crate::sim::sharing::{SharingConfig, SharingWorld};
@@ -39,6 +40,22 @@ fn random_config(rng: &mut Rng) -> SharingConfig {
         stops_before_send: true,
         clocks_drift: rng.below(2) == 0,
         groups: 2,
+        budgets: random_budgets(rng),
+        most_tokens: 1 + rng.below(30) as u32,
+    }
+}
+
+/// Returns no budget in half of the worlds, and else one or two, some of which are smaller than a call.
+fn random_budgets(rng: &mut Rng) -> Vec<BudgetConfig> {
+    let budget = |rng: &mut Rng, dimension| {
+        let limit = 5 + rng.below(60);
+        BudgetConfig::per(Duration::from_secs(1), dimension, limit).with_burst(1 + rng.below(2 * limit))
+    };
+    match rng.below(6) {
+        0 => alloc::vec![budget(rng, Dimension::Requests)],
+        1 => alloc::vec![budget(rng, Dimension::TotalTokens)],
+        2 => alloc::vec![budget(rng, Dimension::TotalTokens), budget(rng, Dimension::Requests)],
+        _ => Vec::new(),
     }
 }
 
@@ -150,7 +167,14 @@ fn heal(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Ending)>, 
     let began = world.now;
     // There may be one slot, and two groups that take turns of a second.
     let turns = Duration::from_secs(2 * alive.len() as u64);
-    world.advance_to(began + ttl + ttl + turns);
+    // A budget refills from zero to a full bucket, and for the largest call of each member.
+    let refill = |budget: &BudgetConfig| {
+        let largest = if budget.dimension == Dimension::Requests { 1 } else { 2 * u64::from(world.config.most_tokens) };
+        let amount = budget.burst.unwrap_or(budget.limit) + (alive.len() as u64 + 1) * largest;
+        Duration::from_nanos(amount * budget.window.as_nanos() / budget.limit)
+    };
+    let refill = world.config.budgets.iter().map(refill).max().unwrap_or(Duration::ZERO);
+    world.advance_to(began + ttl + ttl + turns + refill);
     for p in alive {
         assert!(
             world.observer.last_start(world.id(p)) > began,
@@ -255,6 +279,8 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
         stops_before_send: false,
         clocks_drift: false,
         groups: 2,
+        budgets: alloc::vec![BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 10).with_burst(2)],
+        most_tokens: 1,
     };
     let oracle = Oracle::new(&config);
     let mut world = SharingWorld::new(config, Rng::new(history as u64), oracle).expect("valid");

@@ -1,5 +1,7 @@
 //! Tests of the protocol in virtual time.
 
+mod budget_oracle;
+mod budgets;
 mod figures;
 mod laws;
 mod oracle;
@@ -31,7 +33,13 @@ fn report(member: u64, seq: u64, version: u64, share: u32) -> MemberReport {
         ends: Vec::new(),
         groups: vec![GroupDemand { group: 1, weight: 1, demand: 10 }],
         leaves: false,
+        budgets: Vec::new(),
     }
+}
+
+/// Returns a snapshot with a limit of 10 and no members.
+fn snapshot(version: u64, cut_version: u64) -> LeaderSnapshot {
+    LeaderSnapshot { version, limit: 10, interval_ns: None, cut_version, members: [].into(), budgets: Vec::new() }
 }
 
 const TERM: Term = Term { epoch: 1, nonce: 7 };
@@ -119,7 +127,8 @@ fn the_idle_slots_of_a_killed_member_return_within_its_ttl_and_200_ms() {
 fn a_successor_raises_no_share_until_every_member_has_adopted_a_decision_of_it() {
     let mut first = leader(10, None);
     let decided = decide(&mut first, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
-    let known = |id: u64, occupied| (MemberId(id), KnownMember { occupied, ..decided.snapshot.members[&MemberId(id)] });
+    let known =
+        |id: u64, occupied| (MemberId(id), KnownMember { occupied, ..decided.snapshot.members[&MemberId(id)].clone() });
     let snapshot = LeaderSnapshot { members: [known(1, 2), known(2, 2)].into(), ..decided.snapshot.clone() };
     let mut leader = leader(10, Some(snapshot));
     assert_eq!(shares(&decide(&mut leader, at(0), &[report(1, 2, 1, 2), report(2, 2, 1, 2)])), [2, 2]);
@@ -129,8 +138,7 @@ fn a_successor_raises_no_share_until_every_member_has_adopted_a_decision_of_it()
 
 #[test]
 fn a_successor_continues_at_the_rate_that_was_learned() {
-    let snapshot =
-        LeaderSnapshot { version: 5, limit: 10, interval_ns: Some(6_000_000_000), cut_version: 0, members: [].into() };
+    let snapshot = LeaderSnapshot { interval_ns: Some(6_000_000_000), ..snapshot(5, 0) };
     let lead = Lead { term: TERM, snapshot: Some(snapshot), is_damaged: false };
     let choice = LimitChoice::Tide(crate::limit::TideConfig::default());
     let mut leader = Coordinator::take_over(at(0), ShareConfig::default(), choice, &LimitConfig::default(), 100, lead)
@@ -191,13 +199,7 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
 #[test]
 fn damaged_decisions_and_snapshots_are_no_panic() {
     let mut member = member(OnLoss::Share);
-    let damaged = LeaderSnapshot {
-        version: u64::MAX,
-        limit: 0,
-        interval_ns: Some(u64::MAX),
-        cut_version: u64::MAX,
-        members: [].into(),
-    };
+    let damaged = LeaderSnapshot { limit: 0, interval_ns: Some(u64::MAX), ..snapshot(u64::MAX, u64::MAX) };
     let mut leader = leader(10, Some(damaged));
     let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0)]).decision;
     let term = Term { epoch: u64::MAX, nonce: u64::MAX };
@@ -210,7 +212,7 @@ fn damaged_decisions_and_snapshots_are_no_panic() {
 #[test]
 fn damaged_versions_leave_numbers_for_later_decisions() {
     let most = 1 << 53;
-    let damaged = LeaderSnapshot { version: most, limit: 10, interval_ns: None, cut_version: most, members: [].into() };
+    let damaged = snapshot(most, most);
     let mut leader = leader(10, Some(damaged));
     let mut member = member(OnLoss::Stop);
     let own = next_report(&mut member, at(0));
@@ -225,7 +227,7 @@ fn damaged_versions_leave_numbers_for_later_decisions() {
 
 #[test]
 fn two_leaders_after_each_other_continue_after_a_damaged_version() {
-    let damaged = LeaderSnapshot { version: 1 << 53, limit: 10, interval_ns: None, cut_version: 0, members: [].into() };
+    let damaged = snapshot(1 << 53, 0);
     let mut member = member(OnLoss::Stop);
     let mut snapshot = damaged;
     for start in [0, 1_000] {
