@@ -62,6 +62,7 @@ mod tests;
 mod tests_stated;
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -75,10 +76,10 @@ use wallet::Wallet;
 
 pub(crate) use bucket::Bucket;
 pub(crate) use stated::AnsweredCall;
-pub(crate) use wallet::WaitingCalls;
+pub(crate) use wallet::{DeniedCall, WaitingCalls};
 
 pub use crate::call::{Dimension, Usage};
-pub use wallet::{WalletLease, WalletMode, WalletReport};
+pub use wallet::{BudgetKey, WalletLease, WalletMode, WalletReport};
 
 /// The largest value of a budget's `limit` and `burst`. Products with any span of time then fit in 127 bits.
 pub const MAX_LIMIT: u64 = 1_000_000_000_000_000;
@@ -283,6 +284,7 @@ pub(crate) struct Corrected {
 
 #[derive(Clone, Debug)]
 struct Budget {
+    key: BudgetKey,
     config: BudgetConfig,
     bucket: Bucket,
     reserved: u64,
@@ -300,6 +302,9 @@ pub(crate) struct Budgets {
     stated: Option<Box<Stated>>,
     /// Whether several processes share the configured budgets.
     is_shared: bool,
+    /// The wallets of budgets that are not configured any more. If one is configured again, what was granted
+    /// before counts as granted.
+    unused_wallets: BTreeMap<BudgetKey, Wallet>,
 }
 
 /// The budgets that the provider states. Never of a dimension that is configured.
@@ -314,7 +319,10 @@ impl Budgets {
     /// Creates full budgets that count grants from number `first_grant` on. `configs` must be valid.
     pub(crate) fn new(now: Instant, configs: &[BudgetConfig], first_grant: u64) -> Self {
         Self {
-            entries: configs.iter().map(|config| Budget::new(now, config)).collect(),
+            entries: BudgetKey::of_each(configs)
+                .zip(configs)
+                .map(|(key, config)| Budget::new(now, key, config))
+                .collect(),
             first_grant,
             ..Self::default()
         }
@@ -327,14 +335,14 @@ impl Budgets {
         if self.is_shared && self.configs().eq(configs.iter().copied()) {
             return;
         }
-        let wallets: Vec<_> = self.entries.iter_mut().map(|budget| budget.wallet.take()).collect();
+        let mut wallets = core::mem::take(&mut self.unused_wallets);
+        wallets.extend(self.entries.iter_mut().filter_map(|budget| Some((budget.key, budget.wallet.take()?))));
+        wallets.values_mut().for_each(Wallet::empty);
         *self = Self { is_shared: self.is_shared, ..Self::new(now, configs, first_grant) };
-        let wallets = wallets.into_iter().chain(core::iter::repeat(None));
-        for (budget, wallet) in self.entries.iter_mut().zip(wallets).filter(|_| self.is_shared) {
-            let mut wallet: Wallet = wallet.unwrap_or_default();
-            wallet.empty();
-            budget.wallet = Some(wallet);
+        for budget in self.entries.iter_mut().filter(|_| self.is_shared) {
+            budget.wallet = Some(wallets.remove(&budget.key).unwrap_or_default());
         }
+        self.unused_wallets = wallets;
     }
 
     /// Returns the settings of the configured budgets.
@@ -344,9 +352,8 @@ impl Budgets {
 
     /// Returns whether a lease changes nothing.
     pub(crate) fn has_lease(&self, lease: &WalletLease) -> bool {
-        let has_lease =
-            |(at, budget): (usize, &Budget)| budget.wallet.as_ref().is_some_and(|wallet| wallet.has(at, lease));
-        self.is_shared && self.entries.iter().enumerate().all(has_lease)
+        let has_lease = |budget: &Budget| budget.wallet.as_ref().is_some_and(|wallet| wallet.has(budget.key, lease));
+        self.is_shared && self.entries.iter().all(has_lease)
     }
 
     /// Applies a lease of amounts, after which the configured budgets are those of several processes.
@@ -355,10 +362,10 @@ impl Budgets {
         let is_new = !core::mem::replace(&mut self.is_shared, true);
         let mut is_alone = false;
         let mut was_alone = false;
-        for (at, budget) in self.entries.iter_mut().enumerate() {
+        for budget in &mut self.entries {
             let wallet = budget.wallet.get_or_insert_default();
             was_alone |= wallet.is_alone();
-            if let Some(bucket) = wallet.lease(now, at, lease, &budget.config) {
+            if let Some(bucket) = wallet.lease(now, budget.key, lease, &budget.config) {
                 budget.bucket = bucket;
             }
             is_alone |= wallet.is_alone();
@@ -371,9 +378,21 @@ impl Budgets {
     }
 
     /// Hands back what the wallets do not need, and returns their states, for the leader.
-    pub(crate) fn report(&mut self, now: Instant, waiting: &WaitingCalls) -> Vec<WalletReport> {
-        let with_wallets = self.entries.iter_mut().filter_map(|budget| Some((budget.wallet.as_mut()?, budget.config)));
-        with_wallets.map(|(wallet, config)| wallet.report(now, waiting, config.dimension)).collect()
+    pub(crate) fn report(&mut self, now: Instant, waiting: &WaitingCalls) -> BTreeMap<BudgetKey, WalletReport> {
+        let report = |budget: &mut Budget| {
+            let report = budget.wallet.as_mut()?.report(now, waiting, budget.config.dimension);
+            Some((budget.key, report))
+        };
+        self.entries.iter_mut().filter_map(report).collect()
+    }
+
+    /// Returns whether a call with this estimate waits for a shared budget that the leader does not have.
+    pub(crate) fn is_unknown_to_leader(&self, estimate: Usage) -> bool {
+        let is_unknown = |budget: &Budget| {
+            let amount = estimate.of(budget.config.dimension);
+            budget.wallet().is_some_and(|wallet| wallet.is_unknown() && !wallet.fits(amount))
+        };
+        self.entries.iter().any(is_unknown)
     }
 
     #[inline]
@@ -574,8 +593,8 @@ fn mean(before: Usage, latest: Usage) -> Usage {
 }
 
 impl Budget {
-    fn new(now: Instant, config: &BudgetConfig) -> Self {
-        Self { config: *config, bucket: Bucket::new(now, config), reserved: 0, wallet: None }
+    fn new(now: Instant, key: BudgetKey, config: &BudgetConfig) -> Self {
+        Self { key, config: *config, bucket: Bucket::new(now, config), reserved: 0, wallet: None }
     }
 
     /// Returns the wallet, if it is used in place of the bucket.

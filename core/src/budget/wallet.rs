@@ -14,23 +14,57 @@
 //! All amounts that go to the leader and back are sums since the start, or the present state. So a lost,
 //! repeated or late message is harmless.
 
+use alloc::collections::BTreeMap;
+use core::hash::Hasher as _;
+
 use super::bucket::Bucket;
 use super::{BudgetConfig, MAX_LIMIT, Usage};
 use crate::call::Dimension;
+use crate::portable_hasher::PortableHasher;
 use crate::time::{Duration, Instant};
-use alloc::vec::Vec;
 
 /// A wallet asks in advance for what it has taken in this time, and for up to twice as long.
 const RECENT: Duration = Duration::from_millis(200);
+
+/// How long a call that was denied counts as one that waits. A caller that tries again within this time
+/// finds what was granted for it.
+const DENIED_FOR: Duration = Duration::from_secs(1);
+
+/// Names one budget of a resource by what it counts and its window. The key is the same in every process,
+/// also if the limits differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct BudgetKey(u64);
+
+impl BudgetKey {
+    /// Returns the keys of all budgets of a resource, in their order. Several budgets of one dimension and
+    /// window have different keys.
+    pub fn of_each(budgets: &[BudgetConfig]) -> impl Iterator<Item = Self> + '_ {
+        budgets.iter().enumerate().map(|(at, budget)| {
+            let is_like = |other: &&BudgetConfig| (other.dimension, other.window) == (budget.dimension, budget.window);
+            let mut hasher = PortableHasher::default();
+            let dimension = match budget.dimension {
+                Dimension::Requests => "requests",
+                Dimension::InputTokens => "input_tokens",
+                Dimension::OutputTokens => "output_tokens",
+                Dimension::TotalTokens => "total_tokens",
+            };
+            hasher.write(dimension.as_bytes());
+            hasher.write_u64(budget.window.as_nanos());
+            hasher.write_u64(budgets[..at].iter().filter(is_like).count() as u64);
+            // At most 2^53, so that every JSON reader keeps it exactly.
+            Self(hasher.finish() >> 11)
+        })
+    }
+}
 
 /// What the wallets of a resource may spend from now on. [`Member::wallet_lease`](crate::share::Member)
 /// returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalletLease {
-    /// For each budget, the sum of all amounts that were granted to this process.
-    pub granted: Vec<u64>,
-    /// How often the lease has lapsed. An amount that was not spent before that is handed back.
-    pub lapses: u64,
+    /// For each budget that the leader has, the sum of all amounts that were granted to this process.
+    pub granted: BTreeMap<BudgetKey, u64>,
     /// How the wallets are used.
     pub mode: WalletMode,
 }
@@ -74,7 +108,7 @@ pub struct WalletReport {
 /// The calls of a resource that wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WaitingCalls {
-    count: u32,
+    pub(crate) count: u32,
     input_tokens: u64,
     output_tokens: u64,
     /// How many of them the limit on concurrent calls lets start.
@@ -91,6 +125,13 @@ impl WaitingCalls {
         self.output_tokens += u64::from(estimate.output_tokens);
     }
 
+    /// Removes one call that was added.
+    pub(crate) fn remove(&mut self, estimate: Usage) {
+        self.count -= 1;
+        self.input_tokens -= u64::from(estimate.input_tokens);
+        self.output_tokens -= u64::from(estimate.output_tokens);
+    }
+
     /// Returns what those need that can start. A process without a slot must not keep amounts from others.
     fn need(&self, dimension: Dimension) -> u64 {
         let all = match dimension {
@@ -105,14 +146,34 @@ impl WaitingCalls {
     }
 }
 
+/// A call that was denied because a shared budget was spent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeniedCall {
+    at: Instant,
+    pub(crate) estimate: Usage,
+}
+
+impl DeniedCall {
+    pub(crate) fn new(at: Instant, estimate: Usage) -> Self {
+        Self { at, estimate }
+    }
+
+    /// Returns whether it counts as a call that waits after a report at `now`. The first report always has
+    /// it.
+    pub(crate) fn is_recent(&self, now: Instant) -> bool {
+        now - self.at < DENIED_FOR
+    }
+}
+
 /// The wallet of one budget.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wallet {
     granted: u64,
-    lapses: u64,
     left: u64,
     spent: u64,
     mode: WalletMode,
+    /// Whether the leader has this budget.
+    is_known: bool,
     /// What was taken since `began`, and in the time before.
     taken: [u64; 2],
     began: Instant,
@@ -127,10 +188,17 @@ impl Wallet {
         self.left
     }
 
+    /// Returns whether the leader grants nothing of this budget because it has none like it.
+    pub(super) fn is_unknown(&self) -> bool {
+        !self.is_known && matches!(self.mode, WalletMode::Plentiful | WalletMode::Scarce)
+    }
+
     /// Returns whether a lease changes nothing.
-    pub(super) fn has(&self, at: usize, lease: &WalletLease) -> bool {
-        let has_grants = lease.granted.get(at).is_none_or(|granted| *granted <= self.granted);
-        has_grants && self.lapses == lease.lapses && self.mode == lease.mode
+    pub(super) fn has(&self, key: BudgetKey, lease: &WalletLease) -> bool {
+        let granted = lease.granted.get(&key);
+        self.is_known == granted.is_some()
+            && granted.is_none_or(|granted| *granted <= self.granted)
+            && self.mode == lease.mode
     }
 
     /// Applies a lease. Returns the bucket to use from now on if the process has just lost the others: it
@@ -138,17 +206,17 @@ impl Wallet {
     pub(super) fn lease(
         &mut self,
         now: Instant,
-        at: usize,
+        key: BudgetKey,
         lease: &WalletLease,
         config: &BudgetConfig,
     ) -> Option<Bucket> {
         let before = core::mem::replace(&mut self.mode, lease.mode);
-        let granted = lease.granted.get(at).copied().unwrap_or(0).max(self.granted);
+        let granted = lease.granted.get(&key);
+        self.is_known = granted.is_some();
+        // An older leader may have granted more than this one says.
+        let granted = granted.copied().unwrap_or(0).max(self.granted);
         let new = granted - self.granted;
         self.granted = granted;
-        if core::mem::replace(&mut self.lapses, lease.lapses) != lease.lapses {
-            self.left = 0;
-        }
         match lease.mode {
             WalletMode::Plentiful | WalletMode::Scarce => self.left = self.left.saturating_add(new),
             WalletMode::Closed => self.left = 0,

@@ -1,10 +1,11 @@
 //! The commands that a host may give to the request admission behind a gate, apart from calls.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-use crate::budget::{BudgetConfig, Correction, WalletLease, WalletReport};
+use crate::budget::{BudgetConfig, BudgetKey, Correction, WalletLease, WalletReport};
 use crate::error::ConfigError;
 use crate::lease::LeaseId;
 use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
@@ -119,7 +120,7 @@ impl GateControl<'_> {
     }
 
     /// Returns the states of shared budgets. See [`RequestAdmission::report_budgets`].
-    pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> Vec<WalletReport> {
+    pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> BTreeMap<BudgetKey, WalletReport> {
         self.0.report_budgets(now, resource)
     }
 

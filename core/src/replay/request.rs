@@ -1,11 +1,11 @@
 //! The commands of a recorded request admission. [`RequestAdmission`] describes each command.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::ToString;
-use alloc::vec::Vec;
 
 use super::recorded::{Machine, Recorded};
-use crate::budget::{BudgetConfig, Correction, WalletLease, WalletReport};
+use crate::budget::{BudgetConfig, BudgetKey, Correction, WalletLease, WalletReport};
 use crate::error::ConfigError;
 use crate::lease::{LeaseId, ReleaseResult};
 use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
@@ -127,7 +127,7 @@ impl Recorded<RequestAdmission> {
     }
 
     /// Calls [`RequestAdmission::report_budgets`]. It is not recorded, as with [`Self::lease_budgets`].
-    pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> Vec<WalletReport> {
+    pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> BTreeMap<BudgetKey, WalletReport> {
         self.machine.report_budgets(now, resource)
     }
 

@@ -8,15 +8,19 @@
 //!   new grants <= amount in the bucket - sum over the members of outstanding
 //! ```
 //!
+//! A budget is named by what it counts and its window ([`BudgetKey`]). The rate and the burst are those of the
+//! leader. A member gets grants of the budgets that it has reported.
+//!
 //! A grant is made for the next call of a member with all its budgets at once: members that each had a part
 //! of what their calls need could wait for each other. What is left after the next calls is divided by
 //! weighted max-min fairness.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::fairness::{Claim, max_min};
 use super::message::{KnownWallet, MAX_NUMBER};
-use crate::budget::{Bucket, BudgetConfig, MAX_LIMIT, WalletReport};
+use crate::budget::{Bucket, BudgetConfig, BudgetKey, MAX_LIMIT, WalletReport};
 use crate::time::{Duration, Instant};
 
 /// How long amounts are scarce after a member has waited for one.
@@ -29,10 +33,10 @@ const RESERVE_PARTS: u64 = 4;
 /// The budgets of a leader.
 #[derive(Debug)]
 pub(super) struct SharedBudgets {
-    budgets: Vec<SharedBudget>,
-    /// The amounts with which buckets begin. Others are full.
-    inherited: Vec<i64>,
-    /// Whether all buckets begin empty.
+    budgets: BTreeMap<BudgetKey, SharedBudget>,
+    /// The amounts with which buckets begin.
+    inherited: BTreeMap<BudgetKey, i64>,
+    /// Whether all other buckets begin empty, and not full.
     begins_empty: bool,
     /// The start tag of the member that was served last.
     served: u64,
@@ -50,6 +54,15 @@ impl SharedBudget {
         self.config.burst.unwrap_or(self.config.limit)
     }
 
+    /// Counts what is outstanding of a wallet as spent.
+    fn write_off(&mut self, now: Instant, wallet: &mut WalletRecord) {
+        let outstanding = wallet.outstanding();
+        self.bucket.take(now, outstanding);
+        let (granted, spent) = (wallet.granted, wallet.reported.spent.saturating_add(outstanding));
+        wallet.reported = WalletReport { granted, spent, ..WalletReport::default() };
+        wallet.is_current = false;
+    }
+
     /// Returns the time in which an amount refills, in nanoseconds.
     fn refill_ns(&self, amount: u64) -> u128 {
         u128::from(amount) * u128::from(self.config.window.as_nanos()) / u128::from(self.config.limit.max(1))
@@ -59,7 +72,7 @@ impl SharedBudget {
 /// The budgets of one member, as the leader knows them.
 #[derive(Debug, Default)]
 pub(super) struct MemberBudgets {
-    wallets: Vec<WalletRecord>,
+    wallets: BTreeMap<BudgetKey, WalletRecord>,
     /// When the member was served last, by the clock of start-time fair queueing: it counts refill time
     /// divided by weight.
     served: u64,
@@ -73,6 +86,9 @@ struct WalletRecord {
     granted: u64,
     /// The last report. Its `granted` are the grants that had arrived by then.
     reported: WalletReport,
+    /// Whether `reported` is the last report of the member, and this leader has processed it. If not, what
+    /// counts as spent may not be, and does not return to the bucket: as much may have refilled since.
+    is_current: bool,
 }
 
 impl WalletRecord {
@@ -92,36 +108,51 @@ impl WalletRecord {
 
 impl MemberBudgets {
     /// Creates those of a member in a snapshot.
-    pub(super) fn new(known: &[KnownWallet]) -> Self {
+    pub(super) fn new(known: &BTreeMap<BudgetKey, KnownWallet>) -> Self {
         let wallet = |known: &KnownWallet| {
             let (granted, left) = (known.granted.min(MAX_NUMBER), known.outstanding.min(MAX_LIMIT));
             let reported =
                 WalletReport { granted, left, spent: known.spent.min(MAX_NUMBER), ..WalletReport::default() };
-            WalletRecord { granted, reported }
+            WalletRecord { granted, reported, is_current: false }
         };
-        Self { wallets: known.iter().map(wallet).collect(), ..Self::default() }
+        Self { wallets: known.iter().map(|(key, known)| (*key, wallet(known))).collect(), ..Self::default() }
     }
 
     /// Returns the sum of the grants of each budget.
-    pub(super) fn granted(&self) -> Vec<u64> {
-        self.wallets.iter().map(|wallet| wallet.granted).collect()
+    pub(super) fn granted(&self) -> BTreeMap<BudgetKey, u64> {
+        self.wallets.iter().map(|(key, wallet)| (*key, wallet.granted)).collect()
     }
 
     /// Returns what the next leader has to know.
-    pub(super) fn known(&self) -> Vec<KnownWallet> {
+    pub(super) fn known(&self) -> BTreeMap<BudgetKey, KnownWallet> {
         let known = |wallet: &WalletRecord| KnownWallet {
             granted: wallet.granted,
             outstanding: wallet.outstanding(),
             spent: wallet.reported.spent,
         };
-        self.wallets.iter().map(known).collect()
+        self.wallets.iter().map(|(key, wallet)| (*key, known(wallet))).collect()
+    }
+
+    /// Adds what is outstanding of each budget.
+    pub(super) fn add_outstanding(&self, sums: &mut BTreeMap<BudgetKey, u64>) {
+        for (key, wallet) in &self.wallets {
+            let sum = sums.entry(*key).or_default();
+            *sum = sum.saturating_add(wallet.outstanding());
+        }
     }
 
     /// Returns what the next call needs of each budget, if it waits. A call with a part of it on the way gets
     /// the whole: the member hands back a part before the rest arrives.
-    fn next_call(&self) -> Option<Vec<u64>> {
-        let waits = self.wallets.iter().any(|wallet| wallet.on_its_way() < wallet.reported.call);
-        waits.then(|| self.wallets.iter().map(|wallet| wallet.reported.call).collect())
+    fn next_call(&self) -> Option<Vec<(BudgetKey, u64)>> {
+        let waits = self.wallets.values().any(|wallet| wallet.on_its_way() < wallet.reported.call);
+        waits.then(|| self.wallets.iter().map(|(key, wallet)| (*key, wallet.reported.call)).collect())
+    }
+
+    /// Grants an amount of a budget that the member has reported.
+    fn grant(&mut self, key: BudgetKey, amount: u64) {
+        if let Some(wallet) = self.wallets.get_mut(&key) {
+            wallet.granted = wallet.granted.saturating_add(amount);
+        }
     }
 }
 
@@ -141,63 +172,84 @@ impl Claimant<'_> {
 }
 
 impl SharedBudgets {
-    /// Creates a set without budgets. `inherited` are the amounts of the last leader, if they are known;
-    /// `begins_empty` means that there may have been others.
-    pub(super) fn new(inherited: Vec<i64>, begins_empty: bool) -> Self {
-        Self { budgets: Vec::new(), inherited, begins_empty, served: 0, scarce_until: Instant::ZERO }
+    /// Creates a set without budgets. `inherited` are the amounts of the last leader; `begins_empty` means
+    /// that there was one, which may also have had others.
+    pub(super) fn new(inherited: BTreeMap<BudgetKey, i64>, begins_empty: bool) -> Self {
+        Self { budgets: BTreeMap::new(), inherited, begins_empty, served: 0, scarce_until: Instant::ZERO }
     }
 
-    /// Sets the budgets. Those that change keep their amounts.
+    /// Sets the budgets. Those that change keep their amounts. One that is added to others begins empty,
+    /// because it may have been there before.
     pub(super) fn set(&mut self, now: Instant, configs: &[BudgetConfig]) {
-        if self.budgets.iter().map(|budget| budget.config).eq(configs.iter().copied()) {
+        let with_keys = || BudgetKey::of_each(configs).zip(configs);
+        let is_set = |(key, config): (BudgetKey, &BudgetConfig)| {
+            self.budgets.get(&key).is_some_and(|budget| budget.config == *config)
+        };
+        if self.budgets.len() == configs.len() && with_keys().all(is_set) {
             return;
         }
-        self.budgets.truncate(configs.len());
-        for (budget, config) in self.budgets.iter_mut().zip(configs) {
-            budget.config = *config;
-            budget.bucket.set_rate(now, config.limit, config.window);
-            budget.bucket.set_burst(now, budget.config.burst.unwrap_or(config.limit));
-        }
-        for config in &configs[self.budgets.len()..] {
+        self.budgets.retain(|key, _| with_keys().any(|(other, _)| other == *key));
+        for (key, config) in with_keys() {
+            if let Some(budget) = self.budgets.get_mut(&key) {
+                budget.config = *config;
+                budget.bucket.set_rate(now, config.limit, config.window);
+                budget.bucket.set_burst(now, budget.burst());
+                continue;
+            }
             let mut bucket = Bucket::new(now, config);
-            let amount = self.inherited.get(self.budgets.len()).copied();
+            let amount = self.inherited.get(&key).copied();
             if let Some(amount) = amount.or(self.begins_empty.then_some(0)) {
                 bucket.lower_to(now, u64::try_from(amount).unwrap_or(0));
                 bucket.take(now, amount.min(0).unsigned_abs().min(MAX_LIMIT));
             }
-            self.budgets.push(SharedBudget { config: *config, bucket });
+            self.budgets.insert(key, SharedBudget { config: *config, bucket });
         }
         self.inherited.clear();
+        self.begins_empty = true;
     }
 
     /// Returns the amount in each bucket, rounded down.
-    pub(super) fn amounts(&self, now: Instant) -> Vec<i64> {
-        self.budgets.iter().map(|budget| budget.bucket.available(now)).collect()
+    pub(super) fn amounts(&self, now: Instant) -> BTreeMap<BudgetKey, i64> {
+        self.budgets.iter().map(|(key, budget)| (*key, budget.bucket.available(now))).collect()
     }
 
     /// Empties the buckets: another leader has granted amounts that this one does not know.
     pub(super) fn empty(&mut self, now: Instant) {
         self.begins_empty = true;
         self.inherited.clear();
-        for budget in &mut self.budgets {
+        for budget in self.budgets.values_mut() {
             budget.bucket.lower_to(now, 0);
         }
     }
 
-    /// Processes what a member has spent and needs. Damaged amounts are ignored.
-    pub(super) fn on_report(&mut self, now: Instant, member: &mut MemberBudgets, reports: &[WalletReport]) {
-        for (at, (budget, report)) in self.budgets.iter_mut().zip(reports).enumerate() {
+    /// Processes what a member has spent and needs. Damaged amounts are ignored, and budgets that the leader
+    /// does not have.
+    pub(super) fn on_report(
+        &mut self,
+        now: Instant,
+        member: &mut MemberBudgets,
+        reports: &BTreeMap<BudgetKey, WalletReport>,
+    ) {
+        for (key, budget) in &mut self.budgets {
+            let Some(report) = reports.get(key) else {
+                // The process has this budget no more, and may have it again.
+                if let Some(wallet) = member.wallets.get_mut(key) {
+                    budget.write_off(now, wallet);
+                }
+                continue;
+            };
             if report.granted.max(report.spent).max(report.left) > MAX_NUMBER {
                 continue;
             }
-            if member.wallets.len() == at {
+            let wallet = member.wallets.entry(*key).or_insert_with(|| {
                 // What a new member has spent before is not known here.
                 let reported = WalletReport { spent: report.spent, ..WalletReport::default() };
-                member.wallets.push(WalletRecord { granted: 0, reported });
-            }
-            let Some(wallet) = member.wallets.get_mut(at) else { continue };
+                WalletRecord { reported, ..WalletRecord::default() }
+            });
             let before = wallet.reported.spent;
-            budget.bucket.give(now, before.saturating_sub(report.spent));
+            if core::mem::replace(&mut wallet.is_current, true) {
+                budget.bucket.give(now, before.saturating_sub(report.spent));
+            }
             budget.bucket.take(now, report.spent.saturating_sub(before));
             // A leader whose decisions were lost may have granted more.
             wallet.granted = wallet.granted.max(report.granted);
@@ -206,22 +258,27 @@ impl SharedBudgets {
         }
     }
 
-    /// Counts what is outstanding at a member as spent: its lease has lapsed, or it is gone. If it reports
-    /// later what it has spent, the rest returns.
+    /// Counts what is outstanding at a member as spent: its lease has lapsed, or it is gone.
     pub(super) fn reclaim(&mut self, now: Instant, member: &mut MemberBudgets) {
-        for (budget, wallet) in self.budgets.iter_mut().zip(&mut member.wallets) {
-            let outstanding = wallet.outstanding();
-            budget.bucket.take(now, outstanding);
-            let (granted, spent) = (wallet.granted, wallet.reported.spent.saturating_add(outstanding));
-            wallet.reported = WalletReport { granted, spent, ..WalletReport::default() };
+        for (key, wallet) in &mut member.wallets {
+            if let Some(budget) = self.budgets.get_mut(key) {
+                budget.write_off(now, wallet);
+            }
         }
     }
 
-    /// Grants amounts to the members that may get some, all of which have reported. `others` is what is
-    /// outstanding of each budget at the other members. Returns whether amounts are scarce. O(m log m) for m
-    /// members.
-    pub(super) fn grant(&mut self, now: Instant, claimants: &mut [Claimant<'_>], others: &[u64]) -> bool {
-        let mut left = self.left(now, claimants, others);
+    /// Grants amounts to the members that may get some. `outstanding` is that of each budget at all members.
+    /// Returns whether amounts are scarce. O(m log m) for m members.
+    pub(super) fn grant(
+        &mut self,
+        now: Instant,
+        claimants: &mut [Claimant<'_>],
+        outstanding: &BTreeMap<BudgetKey, u64>,
+    ) -> bool {
+        for claimant in &mut *claimants {
+            claimant.budgets.wallets.retain(|key, _| self.budgets.contains_key(key));
+        }
+        let mut left = self.left(now, outstanding);
         let is_met = self.grant_next_calls(claimants, &mut left) && Self::grant_needs(claimants, &mut left);
         if !is_met {
             self.scarce_until = now + SCARCE_FOR;
@@ -232,32 +289,42 @@ impl SharedBudgets {
     }
 
     /// Returns the amount of each budget that can be granted.
-    fn left(&self, now: Instant, claimants: &[Claimant<'_>], others: &[u64]) -> Vec<u64> {
-        let left = |(at, budget): (usize, &SharedBudget)| {
-            let outstanding = claimants.iter().map(|claimant| claimant.budgets.wallets[at].outstanding());
-            let outstanding = outstanding.chain(others.get(at).copied()).fold(0, u64::saturating_add);
-            u64::try_from(budget.bucket.available(now)).unwrap_or(0).saturating_sub(outstanding)
+    fn left(&self, now: Instant, outstanding: &BTreeMap<BudgetKey, u64>) -> BTreeMap<BudgetKey, u64> {
+        let left = |(key, budget): (&BudgetKey, &SharedBudget)| {
+            let outstanding = outstanding.get(key).copied().unwrap_or(0);
+            let left = u64::try_from(budget.bucket.available(now)).unwrap_or(0).saturating_sub(outstanding);
+            (*key, left)
         };
-        self.budgets.iter().enumerate().map(left).collect()
+        self.budgets.iter().map(left).collect()
     }
 
     /// Grants the next call of each member that waits, least served first. Returns whether all of them fit.
     /// No member overtakes one whose call does not fit yet. A call larger than the bucket fits if the bucket
     /// is full.
-    fn grant_next_calls<'a, 'b>(&mut self, claimants: &'b mut [Claimant<'a>], left: &mut [u64]) -> bool {
+    fn grant_next_calls<'a, 'b>(
+        &mut self,
+        claimants: &'b mut [Claimant<'a>],
+        left: &mut BTreeMap<BudgetKey, u64>,
+    ) -> bool {
         let next_call = |claimant: &'b mut Claimant<'a>| Some((claimant.budgets.next_call()?, claimant));
         let mut waiting: Vec<_> = claimants.iter_mut().filter_map(next_call).collect();
         waiting.sort_by_key(|(_, claimant)| claimant.served_until().max(self.served));
         for (calls, claimant) in waiting {
-            let mut amounts = self.budgets.iter().zip(&calls).zip(&*left);
-            if !amounts.all(|((budget, call), left)| *left >= (*call).min(budget.burst())) {
+            // A claimant has wallets of the leader's budgets only.
+            let fits = |(key, call): &(BudgetKey, u64)| {
+                let needed = self.budgets.get(key).map_or(0, |budget| budget.burst().min(*call));
+                left.get(key).is_none_or(|left| *left >= needed)
+            };
+            if !calls.iter().all(fits) {
                 return false;
             }
             let mut refill_ns = 0;
-            for (at, call) in calls.into_iter().enumerate() {
-                claimant.budgets.wallets[at].granted += call;
-                left[at] = left[at].saturating_sub(call);
-                refill_ns = refill_ns.max(self.budgets[at].refill_ns(call));
+            for (key, call) in calls {
+                claimant.budgets.grant(key, call);
+                if let (Some(left), Some(budget)) = (left.get_mut(&key), self.budgets.get(&key)) {
+                    *left = left.saturating_sub(call);
+                    refill_ns = refill_ns.max(budget.refill_ns(call));
+                }
             }
             self.served = self.served.max(claimant.served_until());
             claimant.budgets.served = self.served;
@@ -267,18 +334,17 @@ impl SharedBudgets {
     }
 
     /// Divides what is left by weighted max-min fairness. Returns whether all needs are met.
-    fn grant_needs(claimants: &mut [Claimant<'_>], left: &mut [u64]) -> bool {
+    fn grant_needs(claimants: &mut [Claimant<'_>], left: &mut BTreeMap<BudgetKey, u64>) -> bool {
         let mut is_met = true;
-        for (at, left) in left.iter_mut().enumerate() {
+        for (key, left) in left {
             let claim = |claimant: &Claimant<'_>| Claim {
                 weight: u64::from(claimant.weight.max(1)),
-                demand: claimant.budgets.wallets[at].need(),
+                demand: claimant.budgets.wallets.get(key).map_or(0, WalletRecord::need),
             };
             let claims: Vec<Claim> = claimants.iter().map(claim).collect();
-            for (claimant, amount) in claimants.iter_mut().zip(max_min(*left, &claims, 0)) {
-                let wallet = &mut claimant.budgets.wallets[at];
-                is_met &= amount == wallet.need();
-                wallet.granted += amount;
+            for ((claimant, claim), amount) in claimants.iter_mut().zip(&claims).zip(max_min(*left, &claims, 0)) {
+                is_met &= amount == claim.demand;
+                claimant.budgets.grant(*key, amount);
                 *left -= amount;
             }
         }
@@ -286,29 +352,18 @@ impl SharedBudgets {
     }
 
     /// Fills the wallets a little, while no member waits.
-    fn grant_reserves(&self, claimants: &mut [Claimant<'_>], left: &mut [u64]) {
+    fn grant_reserves(&self, claimants: &mut [Claimant<'_>], left: &mut BTreeMap<BudgetKey, u64>) {
         let members = claimants.len() as u64;
-        for ((at, left), budget) in left.iter_mut().enumerate().zip(&self.budgets) {
+        for ((key, budget), left) in self.budgets.iter().zip(left.values_mut()) {
             for claimant in &mut *claimants {
-                let wallet = &mut claimant.budgets.wallets[at];
+                let Some(wallet) = claimant.budgets.wallets.get(key).filter(|wallet| wallet.is_current) else {
+                    continue;
+                };
                 let reserve = budget.burst() / RESERVE_PARTS / members;
                 let amount = reserve.saturating_sub(wallet.outstanding()).min(*left);
-                wallet.granted += amount;
+                claimant.budgets.grant(*key, amount);
                 *left -= amount;
             }
-        }
-    }
-
-    /// Returns whether a member has reported all budgets, so that it can get grants.
-    pub(super) fn has_reported(&self, member: &MemberBudgets) -> bool {
-        member.wallets.len() >= self.budgets.len()
-    }
-
-    /// Adds what is outstanding at a member that may get no grants.
-    pub(super) fn add_outstanding(member: &MemberBudgets, sums: &mut Vec<u64>) {
-        sums.resize(sums.len().max(member.wallets.len()), 0);
-        for (sum, wallet) in sums.iter_mut().zip(&member.wallets) {
-            *sum = sum.saturating_add(wallet.outstanding());
         }
     }
 }

@@ -245,7 +245,7 @@ impl Coordinator {
         let has_snapshot = lead.snapshot.is_some();
         let last_limit = lead.snapshot.as_ref().map_or(controller.limit(now), |snapshot| snapshot.limit);
         let cut_version = lead.snapshot.as_ref().map_or(0, |snapshot| snapshot.cut_version);
-        let amounts = lead.snapshot.as_ref().map_or(Vec::new(), |snapshot| snapshot.budgets.clone());
+        let amounts = lead.snapshot.as_ref().map_or(BTreeMap::new(), |snapshot| snapshot.budgets.clone());
         let (version, members) = lead.snapshot.map_or((0, BTreeMap::new()), |snapshot| {
             let version = if snapshot.version > MAX_VERSION { HIGH_VERSION } else { snapshot.version };
             let record = |(id, known)| (id, MemberRecord::new(now, version, &known));
@@ -260,7 +260,7 @@ impl Coordinator {
             last_limit,
             turn: 0,
             controller,
-            budgets: SharedBudgets::new(amounts, lead.is_damaged),
+            budgets: SharedBudgets::new(amounts, has_snapshot || lead.is_damaged),
             members,
             version,
             first_version: version + 1,
@@ -328,7 +328,8 @@ impl Coordinator {
     /// before the first reports are processed. Without a change it has no effect.
     ///
     /// A new leader continues from the amounts in the snapshot. Without one, the budgets are full, until a
-    /// report shows that there was another leader: then they are empty.
+    /// report shows that there was another leader: then they are empty. A budget that is not in the snapshot,
+    /// or that is added later, begins empty.
     pub fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) {
         self.budgets.set(self.time.observe(now), budgets);
     }
@@ -395,7 +396,7 @@ impl Coordinator {
             return;
         }
         // The calls of a new member that have ended give no information about the present limit.
-        let known = KnownMember { seq: 0, ended: report.ended, in_flight: 0, occupied: 0, budgets: Vec::new() };
+        let known = KnownMember { seq: 0, ended: report.ended, in_flight: 0, occupied: 0, budgets: BTreeMap::new() };
         let record = self.members.entry(report.member).or_insert_with(|| MemberRecord::new(now, 0, &known));
         if report.seq <= record.seq {
             return;
@@ -599,14 +600,14 @@ impl Coordinator {
     /// Grants amounts of the budgets. `parts` contains the members that may get some. Returns whether one
     /// waits.
     fn grant_budgets(&mut self, now: Instant, parts: &BTreeMap<MemberId, u32>) -> bool {
-        let (mut claimants, mut others) = (Vec::new(), Vec::new());
+        let (mut claimants, mut outstanding) = (Vec::new(), BTreeMap::new());
         for (id, record) in &mut self.members {
-            match parts.get(id).filter(|_| self.budgets.has_reported(&record.budgets)) {
-                Some(part) => claimants.push(Claimant { budgets: &mut record.budgets, weight: *part }),
-                None => SharedBudgets::add_outstanding(&record.budgets, &mut others),
+            record.budgets.add_outstanding(&mut outstanding);
+            if let Some(part) = parts.get(id) {
+                claimants.push(Claimant { budgets: &mut record.budgets, weight: *part });
             }
         }
-        self.budgets.grant(now, &mut claimants, &others)
+        self.budgets.grant(now, &mut claimants, &outstanding)
     }
 
     /// Sets the shares of the decision `self.version`, as far as other members leave room. O(members) and the

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::hash::Hasher as _;
 
-use crate::budget::WalletReport;
+use crate::budget::{BudgetKey, WalletReport};
 use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
 
@@ -146,9 +146,9 @@ pub struct MemberReport {
     pub groups: Vec<GroupDemand>,
     /// Whether the member stops and starts no more calls.
     pub leaves: bool,
-    /// The state of each budget.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
-    pub budgets: Vec<WalletReport>,
+    /// The state of each budget of the member.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub budgets: BTreeMap<BudgetKey, WalletReport>,
 }
 
 impl MemberReport {
@@ -169,9 +169,10 @@ pub struct MemberShare {
     /// The number of the newest report of the member that the leader has processed, which the decision
     /// acknowledges.
     pub seen_seq: u64,
-    /// For each budget, the sum of all amounts that were granted to the member.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
-    pub granted: Vec<u64>,
+    /// For each budget that the leader and the member have, the sum of all amounts that were granted to the
+    /// member.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub granted: BTreeMap<BudgetKey, u64>,
 }
 
 /// The state that the leader gives to all members. Each decision replaces the ones before.
@@ -214,8 +215,8 @@ pub struct KnownMember {
     /// still adopt.
     pub occupied: u32,
     /// What the leader knows of its budgets.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
-    pub budgets: Vec<KnownWallet>,
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub budgets: BTreeMap<BudgetKey, KnownWallet>,
 }
 
 /// What the leader knows of one budget of a member. Each is a sum since the start, except `outstanding`.
@@ -247,8 +248,8 @@ pub struct LeaderSnapshot {
     /// The members that the leader knows.
     pub members: BTreeMap<MemberId, KnownMember>,
     /// The amount in the bucket of each budget. Negative while it is overdrawn.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
-    pub budgets: Vec<i64>,
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub budgets: BTreeMap<BudgetKey, i64>,
 }
 
 /// A decision and the snapshot to store with it.

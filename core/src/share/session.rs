@@ -14,7 +14,7 @@ use super::handle::MemberHandle;
 use super::member::{MemberEffect, MemberState};
 use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberReport, TakeLead, Term};
 use super::store::{MemoryStore, Reports};
-use crate::budget::{BudgetConfig, WalletLease, WalletReport};
+use crate::budget::{BudgetConfig, BudgetKey, WalletLease, WalletReport};
 use crate::limit::{LimitChoice, LimitConfig};
 use crate::time::Instant;
 
@@ -189,7 +189,7 @@ impl<L: RawMutex> Session<L> {
     /// ([`RequestAdmission::budgets`](crate::request::RequestAdmission::budgets)) and their states
     /// ([`RequestAdmission::report_budgets`](crate::request::RequestAdmission::report_budgets)), before
     /// [`Session::handle_timeout`]. Without budgets it need not be called.
-    pub fn set_budgets(&mut self, budgets: Vec<BudgetConfig>, wallets: Vec<WalletReport>) {
+    pub fn set_budgets(&mut self, budgets: Vec<BudgetConfig>, wallets: BTreeMap<BudgetKey, WalletReport>) {
         self.budgets = budgets;
         self.member.with(|member| member.set_wallets(wallets));
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration as StdDuration;
 
-use tidegate_core::budget::{BudgetConfig, Dimension, WalletReport};
+use tidegate_core::budget::{BudgetConfig, BudgetKey, Dimension, WalletReport};
 use tidegate_core::gate::OwnedPermit;
 use tidegate_core::request::{Outcome, Request};
 use tidegate_core::share::{
@@ -81,15 +81,19 @@ trait Steps: Store {
 
 impl<S: Store> Steps for S {}
 
+fn budget() -> BudgetKey {
+    BudgetKey::of_each(&[BudgetConfig::per_minute(Dimension::Requests, 1)]).next().unwrap()
+}
+
 fn report(member: u64, seq: u64) -> MemberReport {
     let (started, ended, ends, groups) = (3, 1, Vec::new(), Vec::new());
     let wallet = WalletReport { granted: 5, left: 1, spent: 4, call: 0, need: 2 };
-    let (leaves, budgets) = (false, vec![wallet]);
+    let (leaves, budgets) = (false, [(budget(), wallet)].into());
     MemberReport { member: MemberId(member), seq, version: 0, share: 0, started, ended, ends, groups, leaves, budgets }
 }
 
 fn decide(term: Term, version: u64, members: &[u64]) -> Decide {
-    let known = KnownMember { seq: 1, ended: 0, in_flight: 0, occupied: 0, budgets: Vec::new() };
+    let known = KnownMember { seq: 1, ended: 0, in_flight: 0, occupied: 0, budgets: [].into() };
     let members = members.iter().map(|id| (MemberId(*id), known.clone())).collect();
     let shares = std::collections::BTreeMap::new();
     Decide {
@@ -103,7 +107,14 @@ fn decide(term: Term, version: u64, members: &[u64]) -> Decide {
             is_scarce: false,
             shares,
         },
-        snapshot: LeaderSnapshot { version, limit: 7, interval_ns: None, cut_version: 0, members, budgets: vec![-3] },
+        snapshot: LeaderSnapshot {
+            version,
+            limit: 7,
+            interval_ns: None,
+            cut_version: 0,
+            members,
+            budgets: [(budget(), -3)].into(),
+        },
     }
 }
 

@@ -1,10 +1,10 @@
 //! Registration of providers, resources and groups, and the settings of limits and budgets.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
+use alloc::collections::BTreeMap;
 
 use super::{Address, RequestAdmission};
-use crate::budget::{BudgetConfig, Corrected, Correction, WalletLease, WalletReport};
+use crate::budget::{BudgetConfig, BudgetKey, Corrected, Correction, WalletLease, WalletReport};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::check_weight;
 use crate::lease::LeaseId;
@@ -232,16 +232,14 @@ impl RequestAdmission {
 
     /// Hands back what the shared budgets of a resource do not need, and returns their states for
     /// [`Member::set_wallets`](crate::share::Member::set_wallets). It is empty without budgets, or if they
-    /// are not shared. O(waiters) if there are some.
-    pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> Vec<WalletReport> {
-        let Some(Address { provider, slot }) = self.find(resource) else { return Vec::new() };
+    /// are not shared. O(budgets).
+    ///
+    /// A request that was denied because a shared budget was spent counts as one that waits for one second,
+    /// and for at least one report.
+    pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> BTreeMap<BudgetKey, WalletReport> {
+        let Some(Address { provider, slot }) = self.find(resource) else { return BTreeMap::new() };
         let now = self.time.observe(now);
-        let entry = &mut self.providers[provider as usize].resources[slot as usize];
-        if entry.budgets.is_empty() {
-            return Vec::new();
-        }
-        let waiters = self.shared.waiters.iter().filter(|(_, waiter)| waiter.resource == resource);
-        entry.report_budgets(now, waiters.map(|(_, waiter)| waiter.estimate))
+        self.providers[provider as usize].resources[slot as usize].report_budgets(now)
     }
 
     /// Applies a correction from the provider to a budget. Returns whether it changed one.

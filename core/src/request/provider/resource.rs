@@ -1,11 +1,12 @@
 //! One resource: a domain of a provider and model, with its controller, its budgets and its placement in the
 //! queue.
 
-use alloc::vec::Vec;
+use alloc::collections::BTreeMap;
 
 use super::health::GrantHealth;
 use crate::budget::{
-    AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, Usage, WaitingCalls, WalletLease, WalletReport,
+    AnsweredCall, BudgetConfig, BudgetKey, Budgets, Correction, DeniedCall, Feedback, Usage, WaitingCalls, WalletLease,
+    WalletReport,
 };
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, QueueGroupId, ServiceRecord};
@@ -22,7 +23,8 @@ pub(in crate::request) struct Resource {
     pub(in crate::request) domain: Domain,
     pub(in crate::request) controller: Controller,
     pub(in crate::request) budgets: Budgets,
-    pub(in crate::request) waiters: u32,
+    /// The calls that wait. Its `room` and `next` are set for a report only.
+    pub(super) waiting: WaitingCalls,
     pub(in crate::request) last_outcome: Option<Outcome>,
     /// Counts of rejected releases of this resource.
     pub(in crate::request) irregular: ReleaseDiagnostics,
@@ -31,6 +33,8 @@ pub(in crate::request) struct Resource {
     pub(super) placement: QueuePlacement,
     /// When the budgets suffice for the first waiter, if only they block it, and its estimate.
     pub(super) budget_wait: Option<(Instant, Usage)>,
+    /// The last call that could not start because a shared budget was spent, and does not wait.
+    denied: Option<DeniedCall>,
 }
 
 /// The classes, blocked sets and group in which a resource's waiters are queued.
@@ -107,12 +111,13 @@ impl Resource {
             id,
             domain,
             budgets: Budgets::default(),
-            waiters: 0,
+            waiting: WaitingCalls::default(),
             last_outcome: None,
             irregular: ReleaseDiagnostics::default(),
             last_emitted_limit: controller.limit(Instant::ZERO),
             placement,
             budget_wait: None,
+            denied: None,
             controller,
         }
     }
@@ -128,18 +133,32 @@ impl Resource {
         self.budgets.lease(now, lease, self.controller.grants());
     }
 
-    /// Returns the state of the shared budgets: see [`Budgets::report`]. `estimates` are those of all
-    /// waiters.
-    pub(in crate::request) fn report_budgets(
-        &mut self,
-        now: Instant,
-        estimates: impl Iterator<Item = Usage>,
-    ) -> Vec<WalletReport> {
-        let mut waiting = WaitingCalls::default();
-        estimates.for_each(|estimate| waiting.add(estimate));
+    /// Returns the state of the shared budgets: see [`Budgets::report`]. O(budgets).
+    pub(in crate::request) fn report_budgets(&mut self, now: Instant) -> BTreeMap<BudgetKey, WalletReport> {
+        let mut waiting = self.waiting;
         waiting.room = self.controller.limit(now).saturating_sub(self.controller.in_flight());
         waiting.next = self.budget_wait.map(|(_, estimate)| estimate);
+        if let Some(DeniedCall { estimate, .. }) = self.denied.filter(|_| self.waiting.count == 0) {
+            waiting.add(estimate);
+            waiting.next = self.budgets.fits_at(now, estimate).map(|_| estimate).filter(|_| waiting.room > 0);
+        }
+        self.denied = self.denied.filter(|denied| denied.is_recent(now));
         self.budgets.report(now, &waiting)
+    }
+
+    /// Records that a call cannot start because of a block, and does not wait. If it needs an amount of a
+    /// shared budget, the next reports ask for it: a caller that tries again would else never get one.
+    #[cold]
+    pub(super) fn note_denied(&mut self, now: Instant, block: Block, estimate: Usage) {
+        if block == Block::Budget(Instant::MAX) {
+            self.denied = Some(DeniedCall::new(now, estimate));
+        }
+    }
+
+    /// Returns the number of calls that wait.
+    #[inline]
+    pub(in crate::request) fn waiters(&self) -> u32 {
+        self.waiting.count
     }
 
     /// Returns when the capacity next changes by time alone, if it is known.

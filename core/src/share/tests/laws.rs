@@ -307,6 +307,47 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
     }
 }
 
+/// Returns how many calls start in the world in which a member with a call in flight, and with a part of a
+/// budget, is cut off for longer than a lease. While the bucket is full again, the other one spends all of it,
+/// and `returns_ms` later the first one is back.
+fn calls_with_a_lost_wallet(seed: u64, returns_ms: u64) -> u64 {
+    let share = ShareConfig { ttl: Duration::from_secs(2), on_loss: OnLoss::Stop, ..ShareConfig::default() };
+    let budget = BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 20).with_burst(80);
+    let config = SharingConfig {
+        share,
+        choice: LimitChoice::Fixed { limit: 300 },
+        cap: 300,
+        capacity: 300,
+        longest_call: Duration::from_secs(6),
+        budgets: alloc::vec![budget],
+        ..SharingConfig::default()
+    };
+    let oracle = Oracle::new(&config);
+    let mut world = SharingWorld::new(config, Rng::new(seed), oracle).expect("valid");
+    let (first, second) = (world.start_process(0), world.start_process(1));
+    world.advance_to(world.now + Duration::from_secs(2));
+    // The leader goes on, whichever it is.
+    let (lost, other) = if world.is_leader(first) { (second, first) } else { (first, second) };
+    world.set_demand(lost, 1);
+    world.advance_to(world.now + Duration::from_secs(1));
+    world.set_disconnected(lost, true);
+    world.advance_to(world.now + Duration::from_millis(3_200));
+    let began = world.observer.calls;
+    world.set_demand(other, 200);
+    world.advance_to(world.now + Duration::from_millis(returns_ms));
+    world.set_disconnected(lost, false);
+    world.advance_to(world.now + Duration::from_millis(400));
+    world.observer.calls - began
+}
+
+#[test]
+fn a_budget_is_not_overspent_when_a_lost_member_returns_right_after_a_burst() {
+    for seed in 0..20 {
+        let most = [100, 200, 300, 400].map(|returns_ms| calls_with_a_lost_wallet(seed, returns_ms)).into_iter().max();
+        assert!(most >= Some(70), "seed {seed}: the bucket is spent at once: {most:?}");
+    }
+}
+
 #[test]
 fn the_shared_limit_holds_in_every_short_history_of_two_members() {
     const DEPTH: u32 = 5;
