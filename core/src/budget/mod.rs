@@ -24,6 +24,9 @@
 //! amount, and a reset or a window. This starts with the first answer, so the rate is found without a rate
 //! limit. Impossible statements are ignored, and no statement stops a resource for longer than 90 seconds.
 //!
+//! Several processes can [share](crate::share) the configured budgets of a resource. Each then spends what a
+//! leader grants. Budgets from response headers are not shared.
+//!
 //! A call that waits for a budget blocks the later calls of the same resource, including small ones.
 //! Otherwise small calls would spend the budget again and again, and the large call would wait forever.
 //!
@@ -51,6 +54,7 @@
 
 mod bucket;
 mod stated;
+mod wallet;
 
 #[cfg(test)]
 mod tests;
@@ -58,6 +62,7 @@ mod tests;
 mod tests_stated;
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -66,12 +71,15 @@ use core::fmt;
 use crate::call::{Completion, Outcome};
 use crate::error::{ConfigError, require};
 use crate::time::{Duration, Instant};
-use bucket::Bucket;
 use stated::{MOST_STATED, StatedBudget, Statement};
+use wallet::Wallet;
 
+pub(crate) use bucket::Bucket;
 pub(crate) use stated::AnsweredCall;
+pub(crate) use wallet::{DeniedCall, WaitingCalls};
 
 pub use crate::call::{Dimension, Usage};
+pub use wallet::{BudgetKey, WalletLease, WalletMode, WalletReport};
 
 /// The largest value of a budget's `limit` and `burst`. Products with any span of time then fit in 127 bits.
 pub const MAX_LIMIT: u64 = 1_000_000_000_000_000;
@@ -276,9 +284,12 @@ pub(crate) struct Corrected {
 
 #[derive(Clone, Debug)]
 struct Budget {
+    key: BudgetKey,
     config: BudgetConfig,
     bucket: Bucket,
     reserved: u64,
+    /// Takes the place of the bucket if several processes share the budget.
+    wallet: Option<Wallet>,
 }
 
 /// The budgets of one resource.
@@ -289,6 +300,11 @@ pub(crate) struct Budgets {
     first_grant: u64,
     /// The budgets that the provider states. `None` while there are none.
     stated: Option<Box<Stated>>,
+    /// Whether several processes share the configured budgets.
+    is_shared: bool,
+    /// The wallets of budgets that are not configured any more. If one is configured again, what was granted
+    /// before counts as granted.
+    unused_wallets: BTreeMap<BudgetKey, Wallet>,
 }
 
 /// The budgets that the provider states. Never of a dimension that is configured.
@@ -302,8 +318,81 @@ struct Stated {
 impl Budgets {
     /// Creates full budgets that count grants from number `first_grant` on. `configs` must be valid.
     pub(crate) fn new(now: Instant, configs: &[BudgetConfig], first_grant: u64) -> Self {
-        let full = |config: &BudgetConfig| Budget { config: *config, bucket: Bucket::new(now, config), reserved: 0 };
-        Self { entries: configs.iter().map(full).collect(), first_grant, stated: None }
+        Self {
+            entries: BudgetKey::of_each(configs)
+                .zip(configs)
+                .map(|(key, config)| Budget::new(now, key, config))
+                .collect(),
+            first_grant,
+            ..Self::default()
+        }
+    }
+
+    /// Replaces the configured budgets, and removes those from response headers. The new budgets are full.
+    /// If several processes share them, they stay as they are without a change, and else are empty.
+    pub(crate) fn replace(&mut self, now: Instant, configs: &[BudgetConfig], first_grant: u64) {
+        self.stated = None;
+        if self.is_shared && self.configs().eq(configs.iter().copied()) {
+            return;
+        }
+        let mut wallets = core::mem::take(&mut self.unused_wallets);
+        wallets.extend(self.entries.iter_mut().filter_map(|budget| Some((budget.key, budget.wallet.take()?))));
+        wallets.values_mut().for_each(Wallet::empty);
+        *self = Self { is_shared: self.is_shared, ..Self::new(now, configs, first_grant) };
+        for budget in self.entries.iter_mut().filter(|_| self.is_shared) {
+            budget.wallet = Some(wallets.remove(&budget.key).unwrap_or_default());
+        }
+        self.unused_wallets = wallets;
+    }
+
+    /// Returns the settings of the configured budgets.
+    pub(crate) fn configs(&self) -> impl Iterator<Item = BudgetConfig> {
+        self.entries.iter().map(|budget| budget.config)
+    }
+
+    /// Returns whether a lease changes nothing.
+    pub(crate) fn has_lease(&self, lease: &WalletLease) -> bool {
+        let has_lease = |budget: &Budget| budget.wallet.as_ref().is_some_and(|wallet| wallet.has(budget.key, lease));
+        self.is_shared && self.entries.iter().all(has_lease)
+    }
+
+    /// Applies a lease of amounts, after which the configured budgets are those of several processes.
+    /// `grants` is the number of grants so far.
+    pub(crate) fn lease(&mut self, now: Instant, lease: &WalletLease, grants: u64) {
+        let is_new = !core::mem::replace(&mut self.is_shared, true);
+        let mut is_alone = false;
+        let mut was_alone = false;
+        for budget in &mut self.entries {
+            let wallet = budget.wallet.get_or_insert_default();
+            was_alone |= wallet.is_alone();
+            if let Some(bucket) = wallet.lease(now, budget.key, lease, &budget.config) {
+                budget.bucket = bucket;
+            }
+            is_alone |= wallet.is_alone();
+        }
+        if is_new || is_alone != was_alone {
+            // What these calls return was not taken from the bucket that is used now.
+            self.first_grant = grants;
+            self.entries.iter_mut().for_each(|budget| budget.reserved = 0);
+        }
+    }
+
+    /// Hands back what the wallets do not need, and returns their states, for the leader.
+    pub(crate) fn report(&mut self, now: Instant, waiting: &WaitingCalls) -> BTreeMap<BudgetKey, WalletReport> {
+        let report = |budget: &mut Budget| {
+            let report = budget.wallet.as_mut()?.report(now, waiting, budget.config.dimension);
+            Some((budget.key, report))
+        };
+        self.entries.iter_mut().filter_map(report).collect()
+    }
+
+    /// Returns whether a call with this estimate waits for a shared budget that the leader does not have.
+    pub(crate) fn is_unknown_to_leader(&self, estimate: Usage) -> bool {
+        let is_unknown = |budget: &Budget| {
+            let amount = estimate.of(budget.config.dimension);
+            budget.wallet().is_some_and(|wallet| wallet.is_unknown() && !wallet.fits(amount))
+        };
+        self.entries.iter().any(is_unknown)
     }
 
     #[inline]
@@ -320,7 +409,7 @@ impl Budgets {
     }
 
     fn all_fit_at(&self, now: Instant, estimate: Usage) -> Option<Instant> {
-        let fits = self.entries.iter().map(|budget| budget.bucket.fits_at(now, estimate.of(budget.config.dimension)));
+        let fits = self.entries.iter().map(|budget| budget.fits_at(now, estimate.of(budget.config.dimension)));
         let (_, stated) = self.stated_fit_at(now, estimate).unzip();
         fits.chain(stated).max().filter(|at| *at > now)
     }
@@ -370,9 +459,7 @@ impl Budgets {
     fn reserve_all(&mut self, now: Instant, grant: u64, estimate: Usage) -> Usage {
         let estimate = self.reserved_for(estimate);
         for budget in &mut self.entries {
-            let amount = estimate.of(budget.config.dimension);
-            budget.bucket.take(now, amount);
-            budget.reserved += amount;
+            budget.reserve(now, estimate.of(budget.config.dimension));
         }
         for budget in self.stated.iter_mut().flat_map(|stated| &mut stated.entries) {
             budget.reserve(now, grant, estimate);
@@ -399,10 +486,8 @@ impl Budgets {
         };
         let is_known = grant >= self.first_grant;
         for budget in self.entries.iter_mut().filter(|_| is_known) {
-            let amount = estimate.of(budget.config.dimension);
-            budget.reserved -= amount;
-            budget.bucket.give(now, amount);
-            budget.bucket.take(now, used.map_or(0, |usage| usage.of(budget.config.dimension)));
+            let dimension = budget.config.dimension;
+            budget.settle(now, estimate.of(dimension), used.map_or(0, |usage| usage.of(dimension)));
         }
         let Some(stated) = &mut self.stated else { return };
         for budget in &mut stated.entries {
@@ -475,10 +560,10 @@ impl Budgets {
                 .filter(of_dimension)
                 .min_by_key(|budget| (correction.limit != Some(budget.config.limit), budget.config.window)),
         }?;
-        let before = budget.bucket.available(now);
+        let before = budget.available(now);
         let limit_before = budget.bucket.limit();
         budget.correct(now, correction);
-        let after = budget.bucket.available(now);
+        let after = budget.available(now);
         let is_changed = before != after || limit_before != budget.bucket.limit();
         is_changed.then_some(Corrected { dimension: correction.dimension, before, after })
     }
@@ -487,7 +572,7 @@ impl Budgets {
         let show = |budget: &Budget| BudgetSnapshot {
             config: budget.config,
             limit: budget.bucket.limit(),
-            available: budget.bucket.available(now),
+            available: budget.available(now),
             reserved: budget.reserved,
             source: BudgetSource::Settings,
         };
@@ -508,7 +593,53 @@ fn mean(before: Usage, latest: Usage) -> Usage {
 }
 
 impl Budget {
+    fn new(now: Instant, key: BudgetKey, config: &BudgetConfig) -> Self {
+        Self { key, config: *config, bucket: Bucket::new(now, config), reserved: 0, wallet: None }
+    }
+
+    /// Returns the wallet, if it is used in place of the bucket.
+    fn wallet(&self) -> Option<&Wallet> {
+        self.wallet.as_ref().filter(|wallet| !wallet.is_alone())
+    }
+
+    fn available(&self, now: Instant) -> i64 {
+        let left = |wallet: &Wallet| i64::try_from(wallet.left()).unwrap_or(i64::MAX);
+        self.wallet().map_or_else(|| self.bucket.available(now), left)
+    }
+
+    /// Returns the earliest instant at which `amount` may be taken. For a wallet with less, this depends on
+    /// the leader, so it is [`Instant::MAX`].
+    fn fits_at(&self, now: Instant, amount: u64) -> Instant {
+        match self.wallet() {
+            Some(wallet) if wallet.fits(amount) => now,
+            Some(_) => Instant::MAX,
+            None => self.bucket.fits_at(now, amount),
+        }
+    }
+
+    fn reserve(&mut self, now: Instant, amount: u64) {
+        self.reserved += amount;
+        match self.wallet.as_mut().filter(|wallet| !wallet.is_alone()) {
+            Some(wallet) => wallet.take(amount, self.config.burst.unwrap_or(self.config.limit)),
+            None => self.bucket.take(now, amount),
+        }
+    }
+
+    fn settle(&mut self, now: Instant, estimate: u64, used: u64) {
+        self.reserved -= estimate;
+        if let Some(wallet) = self.wallet.as_mut().filter(|wallet| !wallet.is_alone()) {
+            wallet.settle(estimate, used);
+        } else {
+            self.bucket.give(now, estimate);
+            self.bucket.take(now, used);
+        }
+    }
+
     fn correct(&mut self, now: Instant, correction: &Correction) {
+        if let Some(wallet) = self.wallet.as_mut().filter(|wallet| !wallet.is_alone()) {
+            // The remaining amount is that of all processes, so it never raises a wallet.
+            return correction.remaining.into_iter().for_each(|remaining| wallet.lower_to(remaining));
+        }
         if let Some(limit) = correction.limit {
             let limit = limit.clamp(1, self.config.limit);
             self.bucket.set_limit(now, limit, self.config.burst.unwrap_or(limit));

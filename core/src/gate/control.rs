@@ -1,10 +1,11 @@
 //! The commands that a host may give to the request admission behind a gate, apart from calls.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-use crate::budget::{BudgetConfig, Correction};
+use crate::budget::{BudgetConfig, BudgetKey, Correction, WalletLease, WalletReport};
 use crate::error::ConfigError;
 use crate::lease::LeaseId;
 use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
@@ -106,6 +107,21 @@ impl GateControl<'_> {
         budgets: &[BudgetConfig],
     ) -> Result<(), ConfigError> {
         self.0.set_budgets(now, resource, budgets)
+    }
+
+    /// Applies a lease of shared budgets. See [`RequestAdmission::lease_budgets`].
+    pub fn lease_budgets(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        lease: &WalletLease,
+    ) -> Result<(), ConfigError> {
+        self.0.lease_budgets(now, resource, lease)
+    }
+
+    /// Returns the states of shared budgets. See [`RequestAdmission::report_budgets`].
+    pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> BTreeMap<BudgetKey, WalletReport> {
+        self.0.report_budgets(now, resource)
     }
 
     /// Sets the weight of the calls of a resource that name no group. See

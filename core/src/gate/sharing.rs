@@ -6,7 +6,8 @@ use core::fmt;
 
 use lock_api::{Mutex, RawMutex};
 
-use super::Gate;
+use super::{Gate, GateControl};
+use crate::budget::WalletLease;
 use crate::error::ConfigError;
 use crate::limit::{Aimd, LimitChoice, LimitConfig};
 use crate::request::ResourceId;
@@ -57,6 +58,8 @@ impl<H: Host, L: RawMutex + Send + Sync + 'static> SharedLimit<H, L> {
             let member = MemberHandle::<L>::new(member, suspended);
             machine.reconfigure(now, resource, local)?;
             machine.set_algorithm(now, resource, Box::new(member.clone()))?;
+            // The first decision grants amounts of the budgets.
+            machine.lease_budgets(now, resource, &WalletLease::default())?;
             Ok::<_, ConfigError>(member)
         })?;
         Ok(Self { gate: gate.clone(), resource, session: Mutex::new(Session::new(member, settings)) })
@@ -70,11 +73,22 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
         if self.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
-        let (demand, cap) = self.gate.with(|machine, now| {
+        let (demand, cap, budgets, wallets) = self.gate.with(|machine, now| {
+            self.lease_budgets(machine, now);
             let cap = machine.stats(now, self.resource).map_or(1, |stats| stats.effective_max);
-            (machine.demand(self.resource), cap)
+            let wallets = machine.report_budgets(now, self.resource);
+            (machine.demand(self.resource), cap, machine.budgets(self.resource), wallets)
         });
-        self.session.lock().handle_timeout(now, &demand, cap);
+        let mut session = self.session.lock();
+        session.set_budgets(budgets, wallets);
+        session.handle_timeout(now, &demand, cap);
+    }
+
+    /// Applies the present lease of the budgets to the gate.
+    fn lease_budgets(&self, machine: &mut GateControl<'_>, now: Instant) {
+        let lease = self.session.lock().wallet_lease(now);
+        // The resource is one of the gate's.
+        let _ = machine.lease_budgets(now, self.resource, &lease);
     }
 
     /// Returns the next step of a role: see [`Session::poll_step`].
@@ -85,8 +99,12 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
     /// Handles the answer to the last step of a role, see [`Session::on_answer`], and serves the waiters of
     /// the gate after a change of the share.
     pub fn on_answer(&self, role: Role, answer: Result<StoreAnswer, String>) {
-        let now = self.gate.host().now();
-        let has_changed = self.session.lock().on_answer(now, role, answer);
+        // No call may start between the two: it would spend amounts of a lease that has lapsed.
+        let has_changed = self.gate.with(|machine, now| {
+            let has_changed = self.session.lock().on_answer(now, role, answer);
+            self.lease_budgets(machine, now);
+            has_changed
+        });
         if has_changed {
             self.refresh();
         }

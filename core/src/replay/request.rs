@@ -1,10 +1,11 @@
 //! The commands of a recorded request admission. [`RequestAdmission`] describes each command.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 
 use super::recorded::{Machine, Recorded};
-use crate::budget::{BudgetConfig, Correction};
+use crate::budget::{BudgetConfig, BudgetKey, Correction, WalletLease, WalletReport};
 use crate::error::ConfigError;
 use crate::lease::{LeaseId, ReleaseResult};
 use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
@@ -112,6 +113,22 @@ impl Recorded<RequestAdmission> {
         let command = self.prepare(|| RequestCommand::SetBudgets { now, resource, budgets: budgets.to_vec() });
         let answer = self.machine.set_budgets(now, resource, budgets);
         self.record_accepted(command, answer)
+    }
+
+    /// Calls [`RequestAdmission::lease_budgets`]. It is not recorded: the log of a machine with a custom
+    /// limit algorithm, such as a share, cannot be replayed.
+    pub fn lease_budgets(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        lease: &WalletLease,
+    ) -> Result<(), ConfigError> {
+        self.machine.lease_budgets(now, resource, lease)
+    }
+
+    /// Calls [`RequestAdmission::report_budgets`]. It is not recorded, as with [`Self::lease_budgets`].
+    pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> BTreeMap<BudgetKey, WalletReport> {
+        self.machine.report_budgets(now, resource)
     }
 
     /// Records and calls [`RequestAdmission::correct_budget`].

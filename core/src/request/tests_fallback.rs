@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::tests_health::{Bench, CAP, secs};
 use super::*;
+use crate::budget::{BudgetConfig, BudgetKey, Dimension, WalletLease, WalletMode};
 use crate::time::{Duration, Instant};
 
 /// A bench and a request with fallbacks: first `bench.chat`, then `bench.elsewhere`, which has another
@@ -212,6 +213,23 @@ fn after_fallback_after_of_rate_limits_only_one_trial_call_follows_each_pause() 
     let trial = setup.call();
     setup.bench.end(trial, Outcome::Success);
     assert_eq!([(); 2].map(|()| setup.called_resource()), [setup.bench.chat; 2], "it is back");
+}
+
+#[test]
+fn a_trial_call_that_waits_for_a_shared_budget_asks_for_it() {
+    let mut setup = FallbackBench::new();
+    setup.rate_limit_twice(secs(30));
+    let (now, chat) = (setup.bench.now, setup.bench.chat);
+    let budget = BudgetConfig::per_minute(Dimension::Requests, 60);
+    let key = BudgetKey::of_each(&[budget]).next().expect("it is one");
+    let lease = |granted| WalletLease { granted: [(key, granted)].into(), mode: WalletMode::Scarce };
+    let machine = &mut setup.bench.machine;
+    machine.set_budgets(now, chat, &[budget]).expect("valid");
+    machine.lease_budgets(now, chat, &lease(0)).expect("known");
+    assert_eq!(setup.called_resource(), setup.bench.elsewhere, "no call waits for the trial");
+    assert_eq!(setup.bench.machine.report_budgets(now, chat)[&key].call, 1);
+    setup.bench.machine.lease_budgets(now, chat, &lease(1)).expect("known");
+    assert_eq!(setup.called_resource(), chat);
 }
 
 #[test]

@@ -4,12 +4,14 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use super::budgets::{Claimant, MemberBudgets, SharedBudgets};
 use super::config::ShareConfig;
 use super::fairness::{Demand, divide};
 use super::message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, HIGH_VERSION, KnownMember, Lead, LeaderSnapshot, MAX_NUMBER,
     MAX_VERSION, MemberId, MemberReport, MemberShare, Term,
 };
+use crate::budget::BudgetConfig;
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;
 use crate::limit::controller::{Controller, Grant};
@@ -56,6 +58,7 @@ pub struct Coordinator {
     began: Instant,
     /// The limit algorithm and its cooldowns.
     controller: Controller,
+    budgets: SharedBudgets,
     members: BTreeMap<MemberId, MemberRecord>,
     /// The version of the newest decision.
     version: u64,
@@ -110,6 +113,7 @@ struct MemberRecord {
     /// The last turn in which the member had a slot: see [`Demand::served`].
     served: u64,
     groups: Vec<GroupDemand>,
+    budgets: MemberBudgets,
     /// Until when it counts as one with waiting calls.
     waits_until: Instant,
     /// The number of calls that got a grant of the limit algorithm.
@@ -125,7 +129,7 @@ struct MemberRecord {
 impl MemberRecord {
     /// Creates the record of a member. `version` is that of the snapshot, or 0 for a member that was not
     /// known.
-    fn new(now: Instant, version: u64, known: KnownMember) -> Self {
+    fn new(now: Instant, version: u64, known: &KnownMember) -> Self {
         Self {
             seq: known.seq,
             received: now,
@@ -138,6 +142,7 @@ impl MemberRecord {
             share: known.occupied,
             served: 0,
             groups: Vec::new(),
+            budgets: MemberBudgets::new(&known.budgets),
             waits_until: Instant::ZERO,
             calls: BTreeMap::new(),
             reclaimed: None,
@@ -197,7 +202,13 @@ impl MemberRecord {
     }
 
     fn known(&self) -> KnownMember {
-        KnownMember { seq: self.seq, ended: self.ended, in_flight: self.in_flight, occupied: self.occupied() }
+        KnownMember {
+            seq: self.seq,
+            ended: self.ended,
+            in_flight: self.in_flight,
+            occupied: self.occupied(),
+            budgets: self.budgets.known(),
+        }
     }
 }
 
@@ -234,9 +245,10 @@ impl Coordinator {
         let has_snapshot = lead.snapshot.is_some();
         let last_limit = lead.snapshot.as_ref().map_or(controller.limit(now), |snapshot| snapshot.limit);
         let cut_version = lead.snapshot.as_ref().map_or(0, |snapshot| snapshot.cut_version);
+        let amounts = lead.snapshot.as_ref().map_or(BTreeMap::new(), |snapshot| snapshot.budgets.clone());
         let (version, members) = lead.snapshot.map_or((0, BTreeMap::new()), |snapshot| {
             let version = if snapshot.version > MAX_VERSION { HIGH_VERSION } else { snapshot.version };
-            let record = |(id, known)| (id, MemberRecord::new(now, version, known));
+            let record = |(id, known)| (id, MemberRecord::new(now, version, &known));
             (version, snapshot.members.into_iter().map(record).collect())
         });
         let mut time = Monotonic::default();
@@ -248,6 +260,7 @@ impl Coordinator {
             last_limit,
             turn: 0,
             controller,
+            budgets: SharedBudgets::new(amounts, has_snapshot || lead.is_damaged),
             members,
             version,
             first_version: version + 1,
@@ -309,6 +322,16 @@ impl Coordinator {
         if cap.max(1) != self.controller.effective_max() {
             self.controller.set_cap(self.time.observe(now), cap.max(1), true);
         }
+    }
+
+    /// Sets the budgets that all members share: those of the resource, which are valid. They must be set
+    /// before the first reports are processed. Without a change it has no effect.
+    ///
+    /// A new leader continues from the amounts in the snapshot. Without one, the budgets are full, until a
+    /// report shows that there was another leader: then they are empty. A budget that is not in the snapshot,
+    /// or that is added later, begins empty.
+    pub fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) {
+        self.budgets.set(self.time.observe(now), budgets);
     }
 
     /// Stops: the next effect is to read the reports once more, for a last decision. It makes another member
@@ -373,8 +396,8 @@ impl Coordinator {
             return;
         }
         // The calls of a new member that have ended give no information about the present limit.
-        let known = KnownMember { seq: 0, ended: report.ended, in_flight: 0, occupied: 0 };
-        let record = self.members.entry(report.member).or_insert_with(|| MemberRecord::new(now, 0, known));
+        let known = KnownMember { seq: 0, ended: report.ended, in_flight: 0, occupied: 0, budgets: BTreeMap::new() };
+        let record = self.members.entry(report.member).or_insert_with(|| MemberRecord::new(now, 0, &known));
         if report.seq <= record.seq {
             return;
         }
@@ -389,6 +412,7 @@ impl Coordinator {
         record.leaves = report.leaves;
         record.held = report.share;
         record.groups.clone_from(&report.groups);
+        self.budgets.on_report(now, &mut record.budgets, &report.budgets);
         while record.pending.front().is_some_and(|(version, _)| *version <= report.version) {
             record.pending.pop_front();
         }
@@ -430,6 +454,7 @@ impl Coordinator {
     fn learn_version(&mut self, version: u64) {
         self.version = version;
         self.cut_version = version + 1;
+        self.budgets.empty(self.time.latest());
     }
 
     /// Gives the end of a call to the limit algorithm.
@@ -489,6 +514,7 @@ impl Coordinator {
             }
             if now - record.received >= lease {
                 let since = *record.reclaimed.get_or_insert(now);
+                self.budgets.reclaim(now, &mut record.budgets);
                 record.held = 0;
                 record.pending.clear();
                 record.share = 0;
@@ -499,7 +525,8 @@ impl Coordinator {
             }
         }
         for id in dropped {
-            let Some(record) = self.members.remove(&id) else { continue };
+            let Some(mut record) = self.members.remove(&id) else { continue };
+            self.budgets.reclaim(now, &mut record.budgets);
             for grant in record.calls.into_values() {
                 self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
             }
@@ -530,10 +557,11 @@ impl Coordinator {
         (self.last_limit, self.was_paused) = (limit, is_paused);
         self.version += 1;
         self.assign(now, limit);
-        let paces = self.paces(now, interval);
+        let parts = self.parts(now);
+        let is_scarce = self.grant_budgets(now, &parts);
         let share = |id: &MemberId, record: &MemberRecord| {
-            let pace_ns = paces.get(id).copied().unwrap_or(0);
-            MemberShare { share: record.share, pace_ns, seen_seq: record.seq }
+            let pace_ns = interval.and_then(|interval| Some(pace(interval, *parts.get(id)?))).unwrap_or(0);
+            MemberShare { share: record.share, pace_ns, seen_seq: record.seq, granted: record.budgets.granted() }
         };
         let decision = Decision {
             term: self.term,
@@ -542,24 +570,23 @@ impl Coordinator {
             pause_ms: millis_up(pause),
             beat_ms: millis_up(self.beat(now)),
             leader_leaves: self.leaves,
+            is_scarce,
             shares: self.members.iter().map(|(id, record)| (*id, share(id, record))).collect(),
         };
         let members = self.members.iter().map(|(id, record)| (*id, record.known())).collect();
         let interval_ns = interval.map(Duration::as_nanos);
         let (version, cut_version) = (self.version, self.cut_version);
-        let snapshot = LeaderSnapshot { version, limit, interval_ns, cut_version, members };
+        let budgets = self.budgets.amounts(now);
+        let snapshot = LeaderSnapshot { version, limit, interval_ns, cut_version, members, budgets };
         self.next_beat = now + self.beat(now);
         self.effect = Some(CoordinatorEffect::Decide(Decide { decision, snapshot }));
     }
 
-    /// Divides the rate of one call in each `interval` between the members. Returns the interval of each in
-    /// nanoseconds.
+    /// Returns the part of each member in a rate, in parts of [`PACE_PARTS`].
     ///
     /// Members with waiting calls divide it by weighted max-min fairness between their groups, and others
-    /// have next to nothing of it. Without waiting calls, the members have equal parts. The parts add up to
-    /// the rate at most.
-    fn paces(&self, now: Instant, interval: Option<Duration>) -> BTreeMap<MemberId, u64> {
-        let Some(interval) = interval else { return BTreeMap::new() };
+    /// have next to nothing of it. Without waiting calls, the members have equal parts.
+    fn parts(&self, now: Instant) -> BTreeMap<MemberId, u32> {
         let waiting = |record: &MemberRecord| {
             let groups = record.groups.iter().filter(|group| group.demand > 0 && now < record.waits_until);
             groups.map(|group| GroupDemand { demand: u32::MAX, ..*group }).collect()
@@ -567,12 +594,20 @@ impl Coordinator {
         let open = self.members.iter().filter(|(_, record)| record.is_open());
         let groups: BTreeMap<MemberId, Vec<GroupDemand>> = open.map(|(id, record)| (*id, waiting(record))).collect();
         let demands = groups.iter().map(|(id, groups)| (*id, Demand { groups, served: 0 })).collect();
-        let parts = divide(PACE_PARTS, &demands, 0);
-        let pace = |part: u32| {
-            let nanos = u128::from(interval.as_nanos()) * u128::from(PACE_PARTS);
-            u64::try_from(nanos.div_ceil(u128::from(part.max(1)))).unwrap_or(MAX_NUMBER).min(MAX_NUMBER)
-        };
-        parts.into_iter().map(|(id, part)| (id, pace(part))).collect()
+        divide(PACE_PARTS, &demands, 0)
+    }
+
+    /// Grants amounts of the budgets. `parts` contains the members that may get some. Returns whether one
+    /// waits.
+    fn grant_budgets(&mut self, now: Instant, parts: &BTreeMap<MemberId, u32>) -> bool {
+        let (mut claimants, mut outstanding) = (Vec::new(), BTreeMap::new());
+        for (id, record) in &mut self.members {
+            record.budgets.add_outstanding(&mut outstanding);
+            if let Some(part) = parts.get(id) {
+                claimants.push(Claimant { budgets: &mut record.budgets, weight: *part });
+            }
+        }
+        self.budgets.grant(now, &mut claimants, &outstanding)
     }
 
     /// Sets the shares of the decision `self.version`, as far as other members leave room. O(members) and the
@@ -608,6 +643,13 @@ impl Coordinator {
             total = others + u64::from(occupied.max(share));
         }
     }
+}
+
+/// Returns the time between two calls of a member with this part of the rate of one call in each `interval`,
+/// in nanoseconds. The members together keep to the rate.
+fn pace(interval: Duration, part: u32) -> u64 {
+    let nanos = u128::from(interval.as_nanos()) * u128::from(PACE_PARTS);
+    u64::try_from(nanos.div_ceil(u128::from(part.max(1)))).unwrap_or(MAX_NUMBER).min(MAX_NUMBER)
 }
 
 /// Returns the settings of an algorithm that starts at `limit`, without a ramp: the limit is already learned.

@@ -11,6 +11,7 @@ use super::config::{OnLoss, ShareConfig};
 use super::message::{
     Decision, EndedCall, GroupDemand, MAX_NUMBER, MAX_VERSION, MemberId, MemberReport, TakeLead, Term,
 };
+use crate::budget::{BudgetKey, WalletLease, WalletMode, WalletReport};
 use crate::call::Outcome;
 use crate::error::ConfigError;
 use crate::limit::{CallReport, LimitAlgorithm};
@@ -115,8 +116,10 @@ pub struct Member {
     adopted: Option<Instant>,
     /// The equal part of the limit in that decision, for [`OnLoss::Share`].
     part: u32,
-    /// From this instant on, the others count as lost, and [`OnLoss`] applies.
+    /// From this instant on, the others count as lost. The next beat notices it.
     lost_at: Instant,
+    /// Whether they do, so that [`OnLoss`] applies.
+    is_lost: bool,
 
     /// The number of the latest report.
     seq: u64,
@@ -139,6 +142,11 @@ pub struct Member {
     /// When the next call is due at this pace. Without a pace, when the last call started.
     due: Instant,
     groups: Vec<GroupDemand>,
+    /// What was granted of each budget in the adopted decision.
+    granted: BTreeMap<BudgetKey, u64>,
+    /// Whether a member waits for an amount of a budget.
+    is_scarce: bool,
+    wallets: BTreeMap<BudgetKey, WalletReport>,
     leaves: bool,
     beat: Duration,
     next_beat: Instant,
@@ -188,6 +196,7 @@ impl Member {
             adopted: None,
             part: 0,
             lost_at: now + config.ttl,
+            is_lost: false,
             seq: 0,
             sent: VecDeque::new(),
             calls: BTreeMap::new(),
@@ -198,6 +207,9 @@ impl Member {
             pace: Duration::ZERO,
             due: Instant::ZERO,
             groups: Vec::new(),
+            granted: BTreeMap::new(),
+            is_scarce: false,
+            wallets: BTreeMap::new(),
             leaves: false,
             beat: config.beat,
             next_beat: now,
@@ -217,6 +229,11 @@ impl Member {
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.time.observe(now);
         if now >= self.next_beat {
+            if self.is_overdue(now) {
+                // The process was suspended, and could read no decision. The others may all be there.
+                self.lost_at = self.lost_at.max(now + self.config.ttl);
+            }
+            self.is_lost = now >= self.lost_at;
             self.next_beat = now + self.beat;
             self.report(now);
             self.effects.push_back(MemberEffect::ReadDecision);
@@ -247,7 +264,7 @@ impl Member {
             return false;
         }
         self.version = decision.version;
-        self.lost_at = now + self.config.ttl;
+        (self.lost_at, self.is_lost) = (now + self.config.ttl, false);
         let given = decision.shares.get(&self.id);
         self.set_pace(now, given.map_or(Duration::ZERO, |given| Duration::from_nanos(given.pace_ns)));
         self.paused_until = now + Duration::from_millis(u64::from(decision.pause_ms));
@@ -259,6 +276,9 @@ impl Member {
         self.members = u32::try_from(decision.shares.len()).unwrap_or(u32::MAX);
         self.adopted = Some(now);
         self.share = given.map_or(0, |given| given.share);
+        self.is_scarce = decision.is_scarce;
+        self.granted = given.map_or(BTreeMap::new(), |given| given.granted.clone());
+        self.granted.values_mut().for_each(|granted| *granted = (*granted).min(MAX_NUMBER));
         if decision.pause_ms > 0 {
             self.begin_pace_after_pause(decision);
         }
@@ -297,6 +317,12 @@ impl Member {
             let (weight, demand) = (sum(|group| group.weight.max(1)), sum(|group| group.demand));
             self.groups.push(GroupDemand { group: 0, weight, demand });
         }
+    }
+
+    /// Sets the states of the shared budgets, which the next report contains.
+    /// [`RequestAdmission::report_budgets`](crate::request::RequestAdmission::report_budgets) returns them.
+    pub fn set_wallets(&mut self, wallets: BTreeMap<BudgetKey, WalletReport>) {
+        self.wallets = wallets;
     }
 
     /// Leaves: no more calls start, and the others get the share. The host drives the member on until its
@@ -338,8 +364,9 @@ impl Member {
     /// | state of the member | calls |
     /// | --- | --- |
     /// | its lease is valid | the share, less the frozen slots |
-    /// | its lease has lapsed, and a TTL has not passed since it adopted a decision | none |
-    /// | a TTL has passed as well | by [`OnLoss`] |
+    /// | its lease has lapsed | none |
+    /// | at its last beat, a TTL had passed as well since it adopted a decision | by [`OnLoss`] |
+    /// | its beat is overdue by a TTL: the process was suspended; and for a TTL from the next beat on | none |
     /// | it leaves | none |
     #[must_use]
     pub fn room(&self, now: Instant) -> u32 {
@@ -349,7 +376,7 @@ impl Member {
         } else if now < self.lease_until {
             let frozen = u32::try_from(self.frozen.len()).unwrap_or(u32::MAX);
             self.share.saturating_sub(frozen).min(self.max)
-        } else if now < self.lost_at {
+        } else if !self.is_alone(now) {
             0
         } else {
             match self.config.on_loss {
@@ -358,6 +385,25 @@ impl Member {
                 OnLoss::Alone => self.own.limit(now).min(self.max),
             }
         }
+    }
+
+    /// Returns what the process may spend of the shared budgets at `now`, for
+    /// [`RequestAdmission::lease_budgets`](crate::request::RequestAdmission::lease_budgets). O(budgets).
+    #[must_use]
+    pub fn wallet_lease(&self, now: Instant) -> WalletLease {
+        let now = self.time.peek(now);
+        let mode = if self.leaves {
+            WalletMode::Closed
+        } else if now < self.lease_until {
+            if self.is_scarce { WalletMode::Scarce } else { WalletMode::Plentiful }
+        } else {
+            match self.config.on_loss {
+                OnLoss::Share if self.is_alone(now) && self.part > 0 => WalletMode::Alone { parts: self.members },
+                OnLoss::Alone if self.is_alone(now) => WalletMode::Alone { parts: 1 },
+                _ => WalletMode::Closed,
+            }
+        };
+        WalletLease { granted: self.granted.clone(), mode }
     }
 
     /// Returns the state at `now`, to show.
@@ -421,7 +467,18 @@ impl Member {
             ends: self.ends.iter().map(|(at, end)| EndedCall { age_ms: millis(now - *at), ..*end }).collect(),
             groups: self.groups.clone(),
             leaves: self.leaves,
+            budgets: self.wallets.clone(),
         }));
+    }
+
+    /// Returns whether the beat is overdue by a TTL, so that the process was suspended for at least this long.
+    fn is_overdue(&self, now: Instant) -> bool {
+        now >= self.next_beat + self.config.ttl
+    }
+
+    /// Returns whether [`OnLoss`] applies, if there is no lease.
+    fn is_alone(&self, now: Instant) -> bool {
+        self.is_lost && !self.is_overdue(now)
     }
 
     /// Restarts the time after which the member takes the lead.
@@ -480,8 +537,8 @@ impl LimitAlgorithm for Member {
     }
 
     fn next_change(&self, now: Instant) -> Option<Instant> {
-        let own = if now < self.lost_at { None } else { self.own.next_change(now) };
-        let times = [Some(self.lease_until), Some(self.lost_at), own, self.opens_at(now)];
+        let own = if self.is_lost { self.own.next_change(now) } else { None };
+        let times = [Some(self.lease_until), own, self.opens_at(now)];
         times.into_iter().flatten().filter(|at| *at > now).min()
     }
 

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::hash::Hasher as _;
 
+use crate::budget::{BudgetKey, WalletReport};
 use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
 
@@ -145,6 +146,9 @@ pub struct MemberReport {
     pub groups: Vec<GroupDemand>,
     /// Whether the member stops and starts no more calls.
     pub leaves: bool,
+    /// The state of each budget of the member.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub budgets: BTreeMap<BudgetKey, WalletReport>,
 }
 
 impl MemberReport {
@@ -155,7 +159,7 @@ impl MemberReport {
 }
 
 /// What a decision gives to one member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemberShare {
     /// How many calls the member may have in flight.
@@ -165,6 +169,10 @@ pub struct MemberShare {
     /// The number of the newest report of the member that the leader has processed, which the decision
     /// acknowledges.
     pub seen_seq: u64,
+    /// For each budget that the leader and the member have, the sum of all amounts that were granted to the
+    /// member.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub granted: BTreeMap<BudgetKey, u64>,
 }
 
 /// The state that the leader gives to all members. Each decision replaces the ones before.
@@ -186,12 +194,15 @@ pub struct Decision {
     /// Whether the leader stops with this decision. Another member takes the lead at once then.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "core::ops::Not::not"))]
     pub leader_leaves: bool,
+    /// Whether a member waits for an amount of a budget. The others hand back what they do not use then.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "core::ops::Not::not"))]
+    pub is_scarce: bool,
     /// The share of each member that the leader knows. Others have none.
     pub shares: BTreeMap<MemberId, MemberShare>,
 }
 
 /// What the leader knows of one member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KnownMember {
     /// The number of the newest report that the leader has processed.
@@ -203,6 +214,21 @@ pub struct KnownMember {
     /// What the member occupies: the highest of its calls in flight and of the shares that it has or may
     /// still adopt.
     pub occupied: u32,
+    /// What the leader knows of its budgets.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub budgets: BTreeMap<BudgetKey, KnownWallet>,
+}
+
+/// What the leader knows of one budget of a member. Each is a sum since the start, except `outstanding`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct KnownWallet {
+    /// The amounts that were granted to the member.
+    pub granted: u64,
+    /// The amount that the member may still spend, as far as the leader knows.
+    pub outstanding: u64,
+    /// The amounts that the member has spent.
+    pub spent: u64,
 }
 
 /// The state that a leader leaves to its successor.
@@ -221,6 +247,9 @@ pub struct LeaderSnapshot {
     pub cut_version: u64,
     /// The members that the leader knows.
     pub members: BTreeMap<MemberId, KnownMember>,
+    /// The amount in the bucket of each budget. Negative while it is overdrawn.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub budgets: BTreeMap<BudgetKey, i64>,
 }
 
 /// A decision and the snapshot to store with it.

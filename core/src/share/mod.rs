@@ -49,7 +49,8 @@
 //! before the first byte of the call.
 //!
 //! A member whose lease has lapsed starts no call. If it has adopted no decision for a TTL either, [`OnLoss`]
-//! decides what it does. When the leader reclaims the share, the idle slots are free at once. The slots of
+//! decides what it does from its next beat on. A member whose beat is overdue by a TTL was suspended: it waits
+//! for a TTL more, because its next share may arrive. When the leader reclaims the share, the idle slots are free at once. The slots of
 //! the calls that the member reported last are reserved for longer:
 //! `min(call timeout, max(TTL, 2 x p95))`, where p95 is the 95th percentile of the latest latencies of all
 //! members.
@@ -121,6 +122,47 @@
 //! A member without a lease spaces its calls as its own limit does. The schedule of its pace then begins at
 //! the last of them.
 //!
+//! # Budgets
+//!
+//! The configured rate [budgets](crate::budget) are one set over all members. The leader owns the bucket of
+//! each. It grants amounts, and a member has those that it has not spent in a *wallet*:
+//!
+//! ```text
+//!   granted          the sum of all grants to a member, in each decision
+//!   spent            the sum of all that its calls took, less what they returned, in each report
+//!   left             the amount in its wallet, in each report
+//!   new grants    <= amount in the bucket - sum over the members of (left + grants on their way)
+//! ```
+//!
+//! The bucket pays when an amount is spent. If it paid for a grant, it would refill while the member keeps
+//! the amount, and more than the burst could be spent at once. An amount that a call returns goes to the
+//! bucket, too. So in each interval, the members spend at most the burst and the refill, as in one process.
+//! An amount that is spent is granted again only after its report, a decision and the way of both, which is
+//! about 0.3 s. So a burst of less than the refill of that time allows about one burst in each 0.3 s.
+//!
+//! A budget has the same [key](crate::budget::BudgetKey) in all processes: what it counts, and its window. The
+//! rate and the burst are those of the leader. A member gets grants of the budgets that it has reported. Of a
+//! budget that the leader does not have, nothing is granted, and
+//! [`CallWait::SharedBudget`](crate::request::CallWait::SharedBudget) says so. A budget that is added to those
+//! of a leader, or that the snapshot does not contain, begins empty.
+//!
+//! The leader grants the next call of each member first, by weight, with all its budgets at once. What is
+//! left is divided by weighted max-min fairness. A report asks for what can start soon: the calls that wait
+//! and have a slot, and what was taken in the last 0.2 to 0.4 s. A call that was denied because its budget
+//! was spent, and so does not wait, counts for one second. While no member waits, each has a small
+//! amount for its next call. As soon as one waits, the others hand back what they do not use, and a member
+//! whose next call does not fit hands back all of its wallet: two members with a part of what each needs
+//! would wait for ever.
+//!
+//! A wallet is leased like a share. When the lease lapses, the member hands it back, and when the leader
+//! reclaims the lease, it counts the wallet as spent, also if the member returns: as much may have refilled
+//! since then, and both at once could be more than the burst. With the snapshot, the next leader gets the
+//! amount in each bucket, and what is outstanding at each member. Without a snapshot its buckets are full, and
+//! empty once a report shows that there were other decisions.
+//!
+//! A remaining amount that a provider states lowers the wallet of the process that reads it. A lower limit
+//! that it states has no effect on a shared budget.
+//!
 //! # Leadership
 //!
 //! A leadership is a [`Term`]. A member that sees no new decision for 1.5 s plus a random time, by its own
@@ -144,10 +186,10 @@
 //! | --- | --- |
 //! | member killed | its idle slots are free after TTL x 1.01, those of its calls after the reservation |
 //! | leader killed | shares stay valid, and the limit stays until another member takes the lead |
-//! | store unreachable for less than the TTL | none |
+//! | store unreachable for less than the TTL | none, except that no amounts of budgets are granted |
 //! | store unreachable for longer | [`OnLoss`] |
 //! | store flushed, or its last writes lost | the leader writes its state again with the next decision |
-//! | process suspended for longer than the TTL | no call starts on the lapsed lease |
+//! | process suspended for longer than the TTL | no call starts on the lapsed lease, nor for a TTL without a share |
 //!
 //! # When more calls than the limit are in flight
 //!
@@ -160,6 +202,11 @@
 //! | E2 | calls started under [`OnLoss::Share`] | the member's equal part of the last limit |
 //! | E3 | calls under decisions that the store has lost together with their leader | the limit once more |
 //! | E4 | calls that an unreachable member has not reported, or that outlast the reservation | their number |
+//!
+//! For a budget, E1 is the whole refill of it, and E2 the equal part of the refill, both from an empty bucket
+//! at the loss on. E3 is its burst once more, with the refill of the time that was lost. E4 does not
+//! apply: a budget pays for a call before it starts. As in one process, a call that uses more than its
+//! estimate, or whose estimate is larger than the bucket, overdraws a budget.
 //!
 //! # What a host does
 //!
@@ -182,10 +229,16 @@
 //! If [`Coordinator::on_decided`] returns `false`, it drops the coordinator. To stop, it calls
 //! [`Coordinator::leave`], and carries out the effects until that of the last decision.
 //!
+//! Before each beat, the host passes what
+//! [`RequestAdmission::report_budgets`](crate::request::RequestAdmission::report_budgets) returns to
+//! [`Member::set_wallets`]. Before that, and with each decision, it passes [`Member::wallet_lease`] to
+//! [`RequestAdmission::lease_budgets`](crate::request::RequestAdmission::lease_budgets). It gives the budgets
+//! to a new leader, and again at each beat: [`Coordinator::set_budgets`].
+//!
 //! A [`Session`] does all of this for one process, and [`gate::SharedLimit`](crate::gate::SharedLimit) also
 //! connects it to a gate: the host only carries out each [`StoreStep`] at its store.
 //!
-//! Rate [budgets](crate::budget) and provider health are not shared: each process has its own.
+//! Rates that a provider states in its headers, and its health, are not shared: each process has its own.
 //!
 //! | types | purpose |
 //! | --- | --- |
@@ -198,6 +251,7 @@
 //!
 //! With the feature `redis`, the module `redis` has the commands of a store on Redis.
 
+mod budgets;
 mod config;
 mod coordinator;
 mod fairness;
@@ -216,8 +270,8 @@ pub use coordinator::{Coordinator, CoordinatorEffect};
 pub use handle::MemberHandle;
 pub use member::{Member, MemberEffect, MemberState};
 pub use message::{
-    Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, Lead, LeaderSnapshot, MemberId, MemberReport,
-    MemberShare, TakeLead, Term,
+    Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, KnownWallet, Lead, LeaderSnapshot, MemberId,
+    MemberReport, MemberShare, TakeLead, Term,
 };
 pub use session::{Role, Session, SessionSettings, StoreAnswer, StoreStep};
 pub use store::{MemoryStore, Reports};

@@ -33,7 +33,7 @@ use super::session::{StoreAnswer, StoreStep};
 use super::store::Reports;
 
 /// The version of the messages. It changes with every change of them that an older process cannot read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// How long the keys are kept after the last write, in seconds: a day. A limit that was not used for longer
 /// is learned again.

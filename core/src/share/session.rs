@@ -3,6 +3,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 
 use lock_api::RawMutex;
@@ -13,6 +14,7 @@ use super::handle::MemberHandle;
 use super::member::{MemberEffect, MemberState};
 use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberReport, TakeLead, Term};
 use super::store::{MemoryStore, Reports};
+use crate::budget::{BudgetConfig, BudgetKey, WalletLease, WalletReport};
 use crate::limit::{LimitChoice, LimitConfig};
 use crate::time::Instant;
 
@@ -136,6 +138,8 @@ struct Awaited {
 pub struct Session<L: RawMutex> {
     member: MemberHandle<L>,
     settings: SessionSettings,
+    /// The budgets of the resource.
+    budgets: Vec<BudgetConfig>,
     /// The steps of the member that are due, in their order.
     steps: VecDeque<StoreStep>,
     /// The newest decision that was read.
@@ -169,6 +173,7 @@ impl<L: RawMutex> Session<L> {
         Self {
             member,
             settings,
+            budgets: Vec::new(),
             steps: VecDeque::new(),
             newest: (Term::default(), 0),
             awaited_by_member: None,
@@ -178,6 +183,15 @@ impl<L: RawMutex> Session<L> {
             awaited_by_leader: None,
             errors: BTreeMap::new(),
         }
+    }
+
+    /// Sets the budgets of the resource
+    /// ([`RequestAdmission::budgets`](crate::request::RequestAdmission::budgets)) and their states
+    /// ([`RequestAdmission::report_budgets`](crate::request::RequestAdmission::report_budgets)), before
+    /// [`Session::handle_timeout`]. Without budgets it need not be called.
+    pub fn set_budgets(&mut self, budgets: Vec<BudgetConfig>, wallets: BTreeMap<BudgetKey, WalletReport>) {
+        self.budgets = budgets;
+        self.member.with(|member| member.set_wallets(wallets));
     }
 
     /// Handles the timeout: makes the steps that are due. `demand` is that of the resource
@@ -222,6 +236,7 @@ impl<L: RawMutex> Session<L> {
             return;
         }
         leader.set_cap(now, cap);
+        leader.set_budgets(now, &self.budgets);
         leader.handle_timeout(now);
         if now >= leadership.anew_until {
             self.errors.remove(&StepKind::ReadSnapshot);
@@ -357,6 +372,14 @@ impl<L: RawMutex> Session<L> {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_left && self.new_lead.is_none() && self.leadership.is_none()
+    }
+
+    /// Returns what the process may spend of the budgets at `now`: see
+    /// [`Member::wallet_lease`](super::Member::wallet_lease).
+    #[must_use]
+    pub fn wallet_lease(&self, now: Instant) -> WalletLease {
+        let now = self.member.to_member(now);
+        self.member.with(|member| member.wallet_lease(now))
     }
 
     /// Returns the state of the member at `now`, to show.

@@ -9,9 +9,9 @@ use crate::app::fuzz::{fuzz_text, json_tokens};
 
 /// What reports and decisions are made of.
 const NAMES: &[&str] =
-    &["0", "18446744073709551615", "position", "\"member\":", "\"seq\":", "\"ends\":", "\"shares\":"];
+    &["0", "18446744073709551615", "position", "\"member\":", "\"seq\":", "\"ends\":", "\"shares\":", "\"budgets\":"];
 
-const REPORT: &str = r#"{"member":7,"seq":1,"version":0,"share":0,"started":0,"ended":0,"ends":[],"groups":[{"group":1,"weight":1,"wanted":2}],"leaves":false}"#;
+const REPORT: &str = r#"{"member":7,"seq":1,"version":0,"share":0,"started":0,"ended":0,"ends":[],"groups":[{"group":1,"weight":1,"wanted":2}],"leaves":false,"budgets":{"5":{"granted":3,"left":1,"spent":2,"call":0,"need":4}}}"#;
 
 /// Returns the fields of a hash: the first word of each line, and the rest.
 fn fields(text: &str) -> HashMap<String, String> {

@@ -1,8 +1,9 @@
 //! Tests of the stores against one contract, and of the driver in virtual time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration as StdDuration;
 
+use tidegate_core::budget::{BudgetConfig, BudgetKey, Dimension, WalletReport};
 use tidegate_core::gate::OwnedPermit;
 use tidegate_core::request::{Outcome, Request};
 use tidegate_core::share::{
@@ -80,18 +81,40 @@ trait Steps: Store {
 
 impl<S: Store> Steps for S {}
 
+fn budget() -> BudgetKey {
+    BudgetKey::of_each(&[BudgetConfig::per_minute(Dimension::Requests, 1)]).next().unwrap()
+}
+
 fn report(member: u64, seq: u64) -> MemberReport {
     let (started, ended, ends, groups) = (3, 1, Vec::new(), Vec::new());
-    MemberReport { member: MemberId(member), seq, version: 0, share: 0, started, ended, ends, groups, leaves: false }
+    let wallet = WalletReport { granted: 5, left: 1, spent: 4, call: 0, need: 2 };
+    let (leaves, budgets) = (false, [(budget(), wallet)].into());
+    MemberReport { member: MemberId(member), seq, version: 0, share: 0, started, ended, ends, groups, leaves, budgets }
 }
 
 fn decide(term: Term, version: u64, members: &[u64]) -> Decide {
-    let known = KnownMember { seq: 1, ended: 0, in_flight: 0, occupied: 0 };
-    let members = members.iter().map(|id| (MemberId(*id), known)).collect();
+    let known = KnownMember { seq: 1, ended: 0, in_flight: 0, occupied: 0, budgets: [].into() };
+    let members = members.iter().map(|id| (MemberId(*id), known.clone())).collect();
     let shares = std::collections::BTreeMap::new();
     Decide {
-        decision: Decision { term, version, limit: 7, pause_ms: 0, beat_ms: 100, leader_leaves: false, shares },
-        snapshot: LeaderSnapshot { version, limit: 7, interval_ns: None, cut_version: 0, members },
+        decision: Decision {
+            term,
+            version,
+            limit: 7,
+            pause_ms: 0,
+            beat_ms: 100,
+            leader_leaves: false,
+            is_scarce: false,
+            shares,
+        },
+        snapshot: LeaderSnapshot {
+            version,
+            limit: 7,
+            interval_ns: None,
+            cut_version: 0,
+            members,
+            budgets: [(budget(), -3)].into(),
+        },
     }
 }
 
@@ -217,7 +240,8 @@ async fn the_driver_takes_the_lead_of_a_store_with_a_damaged_snapshot_and_says_s
     let store = RedisStore::new(connection, "prod", "acme/m/chat");
     let state = store.limit.state();
     server.send(&format!("HSET {state} term \"5 5\" version 7 decision nonsense snapshot nonsense")).unwrap();
-    let process = Process::start_in(store, 8, LimitChoice::Fixed { limit: 8 }, OnLoss::Stop);
+    let process =
+        Process::start_in(store, &Limits::at_most(8).with_algorithm(LimitChoice::Fixed { limit: 8 }), OnLoss::Stop);
     let is_leader = async {
         while !process.state().is_leader || process.state().members == 0 {
             tokio::time::sleep(StdDuration::from_millis(20)).await;
@@ -317,13 +341,13 @@ impl Process {
     }
 
     fn start_with(store: &TestStore, cap: u32, choice: LimitChoice, on_loss: OnLoss) -> Self {
-        Self::start_in(store.clone(), cap, choice, on_loss)
+        Self::start_in(store.clone(), &Limits::at_most(cap).with_algorithm(choice), on_loss)
     }
 
-    fn start_in(store: impl Store, cap: u32, choice: LimitChoice, on_loss: OnLoss) -> Self {
+    fn start_in(store: impl Store, limits: &Limits, on_loss: OnLoss) -> Self {
         let gate = RequestGate::new().unwrap();
         let key = ResourceKey::chat("acme", "m");
-        let resource = gate.register(&key, &Limits::at_most(cap).with_algorithm(choice)).unwrap();
+        let (resource, choice) = (gate.register(&key, limits).unwrap(), limits.algorithm);
         let share = ShareConfig { on_loss, ..ShareConfig::default() };
         let limit = LimitConfig { ramp: tidegate_core::time::Duration::ZERO, ..LimitConfig::default() };
         let (leaves, left) = watch::channel(false);
@@ -534,5 +558,99 @@ async fn the_demand_of_tenants_is_reported_by_name_and_weight() {
     assert_eq!(demand, [group("people", 4.0, 2), group("batch", 1.0, 2), group("", 1.0, 1)]);
     for task in waiting {
         task.abort();
+    }
+}
+
+/// Makes short calls in `tasks` tasks, one after the other. The number of calls started rises.
+fn keep_calling(process: &Process, tasks: usize) -> (Vec<JoinHandle<()>>, Arc<AtomicU64>) {
+    let started = Arc::<AtomicU64>::default();
+    let call = || {
+        let (gate, resource, started) = (process.gate.core().clone(), process.resource, Arc::clone(&started));
+        tokio::spawn(async move {
+            while let Ok(permit) = gate.acquire_owned(Request::new(resource)).await {
+                started.fetch_add(1, Ordering::Relaxed);
+                pass(20).await;
+                permit.finish(Outcome::Success);
+            }
+        })
+    };
+    ((0..tasks).map(|_| call()).collect(), started)
+}
+
+/// Twenty calls a second, and 30 at once.
+fn limits_with_budget() -> Limits {
+    let budget = BudgetConfig::per_minute(Dimension::Requests, 1_200).with_burst(30);
+    Limits::at_most(64).with_algorithm(LimitChoice::Fixed { limit: 64 }).with_budget(budget)
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_processes_spend_one_budget_and_one_of_them_all_of_it_if_the_other_is_idle() {
+    let store = TestStore::default();
+    let [first, second] = [0; 2].map(|_| Process::start_in(store.clone(), &limits_with_budget(), OnLoss::Stop));
+    let (tasks, of_first) = keep_calling(&first, 10);
+    pass(60_000).await;
+    let alone = of_first.load(Ordering::Relaxed);
+    assert!((1_180..=1_230).contains(&alone), "of 1 230 calls, it has started {alone}");
+    let (_tasks, of_second) = keep_calling(&second, 10);
+    pass(60_000).await;
+    let counts = [of_first.load(Ordering::Relaxed) - alone, of_second.load(Ordering::Relaxed)];
+    assert!(counts.iter().sum::<u64>() <= 1_230, "{counts:?} calls of 1 200 and the burst");
+    assert!(counts.iter().all(|count| *count >= 570), "each has a half: {counts:?}");
+    tasks.iter().for_each(JoinHandle::abort);
+    pass(5_000).await;
+    let before = of_second.load(Ordering::Relaxed);
+    pass(60_000).await;
+    let moved = of_second.load(Ordering::Relaxed) - before;
+    assert!((1_180..=1_230).contains(&moved), "all work has moved, and it has started {moved}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_store_leaves_each_process_its_part_of_a_budget() {
+    for (on_loss, expected) in [(OnLoss::Stop, 0..=0), (OnLoss::Share, 590..=620), (OnLoss::Alone, 1_180..=1_235)] {
+        let store = TestStore::default();
+        let [first, second] = [0; 2].map(|_| Process::start_in(store.clone(), &limits_with_budget(), on_loss));
+        pass(1_000).await;
+        store.set_unreachable(true);
+        pass(11_000).await;
+        let (_first, of_first) = keep_calling(&first, 10);
+        let (_second, of_second) = keep_calling(&second, 10);
+        pass(60_000).await;
+        for started in [of_first, of_second].map(|started| started.load(Ordering::Relaxed)) {
+            assert!(expected.contains(&started), "{on_loss:?}: {started}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_processes_spend_one_budget_over_a_real_server() {
+    let server = RedisServer::start();
+    let start = tokio::time::Instant::now();
+    let mut processes = Vec::new();
+    for _ in 0..2 {
+        let share = Share::connect(&ShareSettings::new(&server.url(), "test")).await.unwrap();
+        let gate = RequestGate::new().unwrap();
+        gate.share(share).unwrap();
+        let resource = gate.register(&ResourceKey::chat("acme", "m"), &limits_with_budget()).unwrap();
+        processes.push((gate, resource));
+    }
+    let started = Arc::<AtomicU64>::default();
+    for (gate, resource) in &processes {
+        for _ in 0..4 {
+            let (gate, resource, started) = (gate.core().clone(), *resource, Arc::clone(&started));
+            tokio::spawn(async move {
+                while let Ok(permit) = gate.acquire_owned(Request::new(resource)).await {
+                    started.fetch_add(1, Ordering::Relaxed);
+                    permit.finish(Outcome::Success);
+                }
+            });
+        }
+    }
+    // Two budgets of their own would let 60 calls start at once.
+    while started.load(Ordering::Relaxed) < 80 {
+        pass(10).await;
+        let (count, elapsed) = (started.load(Ordering::Relaxed), start.elapsed());
+        // The bucket of the leader is created later than `start`.
+        assert!(u128::from(count) <= 30 + elapsed.as_millis() / 50, "{count} calls in {elapsed:?}");
+        assert!(elapsed < StdDuration::from_mins(1), "{count} calls in {elapsed:?}");
     }
 }

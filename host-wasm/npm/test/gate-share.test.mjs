@@ -97,6 +97,26 @@ test("two processes with two clients have no more calls in flight than one limit
   assert.deepEqual(await ended, [0, null]);
 });
 
+test("processes spend one budget, and a call that waits for it says whether the leader has it", async (t) => {
+  const key = newKey();
+  const requests = { dimension: "requests", limit: 4, windowMs: 3_600_000 };
+  const limits = (budgets) => ({ ...FIXED, budgets });
+  const both = [await share(t, key, {}, limits([requests])), await share(t, key, {}, limits([requests]))];
+  await Promise.all(both.map((each) => hasShare(each, LIMIT / 2)));
+  let started = 0;
+  const call = ({ gate }) => gate.run(key, async () => (started += 1)).catch(() => {});
+  for (const each of both) for (let i = 0; i < LIMIT / 2; i += 1) call(each);
+  await until(() => started, (count) => count === 4);
+  await until(() => both.map(({ gate }) => gate.why(key)?.kind), (kinds) => kinds.every((kind) => kind === "shared_budget"));
+  assert.equal(started, 4);
+  assert.deepEqual(both.map(({ gate }) => gate.why(key).isKnown), [true, true]);
+
+  const tokens = { dimension: "total_tokens", limit: 1_000, windowMs: 60_000 };
+  const { gate } = await share(t, key, {}, limits([tokens]));
+  const why = await until(() => gate.why(key), (why) => why?.kind === "shared_budget" && !why.isKnown);
+  assert.match(why.text, /the leading process does not have/);
+});
+
 test("a limit is learned together: a refusal of one process lowers the limit of all", async (t) => {
   const [provider, key] = [await Provider.start(4), newKey()];
   t.after(() => provider.stop());
@@ -296,6 +316,6 @@ test("a process without work ends, and leaves before, if its client keeps it run
   child.stdout.on("data", (text) => (out += text));
   assert.deepEqual(await ended, [0, null]);
   assert.equal(out.trim(), `${LIMIT}`);
-  const decision = JSON.parse(server.send("HGET", `tg1:{test:${key}/chat}:state`, "decision"));
+  const decision = JSON.parse(server.send("HGET", `tg2:{test:${key}/chat}:state`, "decision"));
   assert.deepEqual([decision.leader_leaves, decision.shares], [true, {}]);
 });

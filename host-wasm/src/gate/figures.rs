@@ -128,6 +128,7 @@ pub(super) struct ResourceSnapshot {
 /// | `limit` | The adaptive limit is reached. It changes in `changesInMs` without a call ending, as in a ramp, if that is known. |
 /// | `paced` | The limit spaces calls in time. Fewer calls are in flight than it allows, and the next one starts in `opensInMs`. |
 /// | `budget` | A rate budget is spent. It suffices in `fitsInMs`, unless other calls spend it first. |
+/// | `shared_budget` | What this process has of a budget that it shares is spent, until the process that leads grants more. If `isKnown` is false, that one has no such budget, so it grants nothing: give all processes the same budgets. |
 /// | `stated_rate` | The rate that the provider states in its headers is reached: `limit` of `dimension` in each `windowMs`. The next call starts in `fitsInMs`, unless other calls spend the rate first. |
 /// | `outage` | The provider is down. The next probe is in `probeInMs`; left out while a probe is in flight. |
 /// | `unavailable` | The provider or model cannot be used. One call tests in `probeInMs` whether it can again, if a test is planned. |
@@ -154,6 +155,9 @@ pub(super) enum CallWait {
     },
     Budget {
         fits_in_ms: f64,
+    },
+    SharedBudget {
+        is_known: bool,
     },
     StatedRate {
         #[tsify(type = "BudgetDimension")]
@@ -248,6 +252,7 @@ impl CallWait {
             }
             core::CallWait::Paced { until: end } => Self::Paced { opens_in_ms: until(end) },
             core::CallWait::Budget { until: end } => Self::Budget { fits_in_ms: until(end) },
+            core::CallWait::SharedBudget { is_known } => Self::SharedBudget { is_known },
             core::CallWait::StatedRate { rate, until: end } => Self::StatedRate {
                 dimension: rate.dimension,
                 limit: rate.limit,

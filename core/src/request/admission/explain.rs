@@ -69,6 +69,13 @@ pub enum CallWait {
         /// When the budget suffices for this call, unless other calls use it first.
         until: Instant,
     },
+    /// The part of a [shared](crate::share) budget that this process has is spent, until the leader grants
+    /// more.
+    SharedBudget {
+        /// Whether the leader has the budget. If not, it grants nothing of it: the processes must have the
+        /// same budgets.
+        is_known: bool,
+    },
     /// The rate that the provider states in its headers is exhausted.
     StatedRate {
         /// The rate.
@@ -105,6 +112,12 @@ impl fmt::Display for CallWait {
             }
             Self::Paced { until } => write!(f, "calls are spaced in time, and the next goes out at {until}"),
             Self::Budget { until } => write!(f, "a budget is spent until {until}"),
+            Self::SharedBudget { is_known: true } => {
+                f.write_str("it waits for its part of a budget that other processes share")
+            }
+            Self::SharedBudget { is_known: false } => {
+                f.write_str("it waits for a budget that the leading process does not have: give all the same budgets")
+            }
             Self::StatedRate { rate, until } => write!(f, "the provider's own limit of {rate}: next at {until}"),
             Self::TaskSlots => f.write_str("its worker has yielded and waits for its task resources"),
             Self::Turn => f.write_str("other waiters go first"),
@@ -179,6 +192,9 @@ impl RequestAdmission {
             Block::Paced(until) => CallWait::Paced { until },
             Block::Budget(until) => match entry.budgets.holding_rate(now, estimate) {
                 Some(rate) => CallWait::StatedRate { rate, until },
+                None if until == Instant::MAX => {
+                    CallWait::SharedBudget { is_known: !entry.budgets.is_unknown_to_leader(estimate) }
+                }
                 None => CallWait::Budget { until },
             },
         })

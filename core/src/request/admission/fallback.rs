@@ -106,6 +106,7 @@ impl RequestAdmission {
         }
         list.is_trial_offered = false;
         let resource = self.best_resource(now, fallback.index(), None, request.is_repeated);
+        self.note_passed_over(now, fallback.index(), resource, request.is_repeated);
         Ok(Request { resource, ..*request })
     }
 
@@ -124,6 +125,15 @@ impl RequestAdmission {
             (is_unavailable, provider.next_change(now, slot).unwrap_or(if_unknown))
         };
         *usable.or_else(|| resources.iter().min_by_key(soonest)).expect("a list is not empty")
+    }
+
+    /// Records that a request uses `chosen` of a list, for the resources before it.
+    fn note_passed_over(&mut self, now: Instant, list: usize, chosen: ResourceId, is_repeated: bool) {
+        let Some(list) = self.shared.fallbacks.get(list) else { return };
+        for resource in list.resources.iter().take_while(|resource| **resource != chosen) {
+            let Address { provider, slot } = self.addresses[resource.index()];
+            self.providers[provider as usize].note_passed_over(now, slot as usize, is_repeated);
+        }
     }
 
     /// Returns the resource that requests with fallbacks use instead of `resource` at `now`, according to the
@@ -169,6 +179,7 @@ impl RequestAdmission {
     /// better. If that resource needs only a trial call, denies one waiter.
     fn move_from(&mut self, now: Instant, list: usize, from: ResourceId, is_repeated: bool) {
         let best = self.best_resource(now, list, Some(from), is_repeated);
+        self.note_passed_over(now, list, best, is_repeated);
         if best == from {
             return;
         }

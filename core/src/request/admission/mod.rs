@@ -397,7 +397,7 @@ impl RequestAdmission {
         if provider.has_eligible_waiter(now, &mut self.shared) {
             return Err(provider.overtaking_denial(now, at.slot));
         }
-        if let Some(denial) = provider.blocked(now, at.slot, request) {
+        if let Some(denial) = provider.deny_try(now, at.slot, request) {
             return Err(denial);
         }
         if provider.has_budget_waiters(at.slot) {

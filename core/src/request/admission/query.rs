@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::{Address, RequestAdmission};
+use crate::budget::BudgetConfig;
 use crate::call::Outcome;
 use crate::fair_queue::QueueGroupId;
 use crate::lease::ReleaseDiagnostics;
@@ -140,7 +141,7 @@ impl RequestAdmission {
             active_leases: leases().count() as u32,
             oldest_lease: leases().filter_map(|held: &CallRecord| held.grant.since()).min(),
             irregular_releases: entry.irregular,
-            waiters: entry.waiters,
+            waiters: entry.waiters(),
             yielded: self.shared.yielding.yielded(resource),
             health: owner.health_state(),
             blocked_until,
@@ -170,7 +171,7 @@ impl RequestAdmission {
             effective_max: controller.effective_max(),
             limit: controller.limit(now),
             in_flight: controller.in_flight(),
-            waiters: entry.waiters,
+            waiters: entry.waiters(),
             yielded: self.shared.yielding.yielded(resource),
             blocked_until: controller.blocked_until(now),
             rate_limit_ceiling: state.rate_limit_ceiling,
@@ -183,6 +184,13 @@ impl RequestAdmission {
     #[must_use]
     pub fn may_send(&self, now: Instant, resource: ResourceId) -> bool {
         self.entry(resource).is_none_or(|(_, entry)| entry.controller.may_send(self.time.peek(now)))
+    }
+
+    /// Returns the settings of the budgets of a resource, without those from response headers. It is empty if
+    /// this machine did not create the resource.
+    #[must_use]
+    pub fn budgets(&self, resource: ResourceId) -> Vec<BudgetConfig> {
+        self.entry(resource).map_or(Vec::new(), |(_, entry)| entry.budgets.configs().collect())
     }
 
     /// Returns the demand for a resource by fairness group: the calls in flight or waiting, for
@@ -234,7 +242,7 @@ impl RequestAdmission {
             Some(Block::Paused) => Some(RequestPressure::Paused),
             Some(_) => Some(RequestPressure::CapReached),
             None if entry.controller.blocked_until(now).is_some() => Some(RequestPressure::CoolingDown),
-            None if entry.waiters > 0 => Some(RequestPressure::Waiters),
+            None if entry.waiters() > 0 => Some(RequestPressure::Waiters),
             None if entry.controller.has_room(now) => None,
             None if entry.controller.paced_until(now).is_some() => Some(RequestPressure::Paced),
             None => Some(RequestPressure::LimitReached),

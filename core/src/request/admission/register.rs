@@ -1,9 +1,10 @@
 //! Registration of providers, resources and groups, and the settings of limits and budgets.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 
 use super::{Address, RequestAdmission};
-use crate::budget::{BudgetConfig, Corrected, Correction};
+use crate::budget::{BudgetConfig, BudgetKey, Corrected, Correction, WalletLease, WalletReport};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::check_weight;
 use crate::lease::LeaseId;
@@ -195,7 +196,9 @@ impl RequestAdmission {
     }
 
     /// Replaces the budgets of a resource. The new budgets are full, and calls in flight are not counted in
-    /// them. Budgets from response headers are removed.
+    /// them. Budgets from response headers are removed. If several processes
+    /// [share](Self::lease_budgets) the budgets, they stay as they are unless a value changes, and else wait
+    /// for the next lease.
     ///
     /// # Errors
     /// A value is out of range, or this machine did not create the resource.
@@ -207,6 +210,36 @@ impl RequestAdmission {
     ) -> Result<(), ConfigError> {
         budgets.iter().try_for_each(BudgetConfig::validate)?;
         self.change(now, resource, |now, provider, slot, _| provider.resources[slot].set_budgets(now, budgets))
+    }
+
+    /// Shares the budgets of a resource with other processes: from now on, they spend what `lease` grants.
+    /// [`Member::wallet_lease`](crate::share::Member::wallet_lease) returns it. Serves the waiters. A lease
+    /// that was applied before has no effect.
+    ///
+    /// # Errors
+    /// This machine did not create the resource.
+    pub fn lease_budgets(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        lease: &WalletLease,
+    ) -> Result<(), ConfigError> {
+        if self.entry(resource).is_some_and(|(_, entry)| entry.budgets.has_lease(lease)) {
+            return Ok(());
+        }
+        self.change(now, resource, |now, provider, slot, _| provider.resources[slot].lease_budgets(now, lease))
+    }
+
+    /// Hands back what the shared budgets of a resource do not need, and returns their states for
+    /// [`Member::set_wallets`](crate::share::Member::set_wallets). It is empty without budgets, or if they
+    /// are not shared. O(budgets).
+    ///
+    /// A request that was denied because a shared budget was spent counts as one that waits for one second,
+    /// and for at least one report.
+    pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> BTreeMap<BudgetKey, WalletReport> {
+        let Some(Address { provider, slot }) = self.find(resource) else { return BTreeMap::new() };
+        let now = self.time.observe(now);
+        self.providers[provider as usize].resources[slot as usize].report_budgets(now)
     }
 
     /// Applies a correction from the provider to a budget. Returns whether it changed one.

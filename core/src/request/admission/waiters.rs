@@ -141,7 +141,7 @@ impl RequestAdmission {
     pub(super) fn remove(&mut self, now: Instant, key: SlotKey, reason: DenialReason) -> Option<Waiter> {
         let resource = self.shared.waiters.get(key)?.resource;
         let at = self.address(resource).provider as usize;
-        let removed = self.providers[at].withdraw(key, &mut self.shared)?;
+        let removed = self.providers[at].withdraw(now, key, &mut self.shared)?;
         if self.shared.events.is_on() {
             let id = self.shared.waiter_id(key);
             self.providers[at].emit_withdrawn(now, id, &removed, reason, &mut self.shared);

@@ -213,12 +213,21 @@ impl ProviderModel {
         Some(self.denial(now, slot, block))
     }
 
+    /// Returns why a request that does not wait is denied at `now`, apart from waiters.
+    #[inline]
+    pub(super) fn deny_try(&mut self, now: Instant, slot: usize, request: &Request) -> Option<Denial> {
+        let common = self.common_block(now);
+        let block = self.resources[slot].block(now, common, request.estimate)?;
+        self.resources[slot].note_denied(now, block, request.estimate);
+        Some(self.denial(now, slot, block))
+    }
+
     /// Returns the denial of a call that `block` blocks.
     #[cold]
     pub(super) fn denial(&self, now: Instant, slot: usize, block: Block) -> Denial {
         let changes_at = match block {
             Block::Outage => self.opens_at(),
-            Block::Paced(at) | Block::Budget(at) => Some(at),
+            Block::Paced(at) | Block::Budget(at) => Some(at).filter(|at| *at < Instant::MAX),
             Block::Paused => None,
             Block::Cooldown | Block::Cap | Block::Limit => self.next_change(now, slot),
         };
@@ -252,7 +261,7 @@ impl ProviderModel {
         }
         let health = health.filter(|_| !self.undecided.is_empty());
         let undecided = health.and_then(|health| health.undecided_open_at(self.in_flight));
-        let waited = self.resources.iter().filter(|resource| resource.waiters > 0);
+        let waited = self.resources.iter().filter(|resource| resource.waiters() > 0);
         waited
             .filter_map(|resource| resource.next_change(now))
             .chain(undecided.filter(|at| *at > now))
@@ -300,7 +309,7 @@ impl ProviderModel {
     /// Handles a due wake-up: unblocks the waiters, because some may be eligible now.
     pub(super) fn wake(&mut self, now: Instant, shared: &mut Shared) {
         for slot in 0..self.resources.len() {
-            if self.resources[slot].waiters > 0 {
+            if self.resources[slot].waiters() > 0 {
                 self.resources[slot].controller.on_time(now);
                 self.emit_ramp_steps(now, slot, shared);
                 self.unblock(slot);
@@ -393,12 +402,31 @@ impl ProviderModel {
     /// [serves](Self::serves) all of them, or this request can be its trial call. `waits_here` is whether the
     /// request waits here already, and `is_repeated` whether its call was made before.
     pub(super) fn is_usable(&self, now: Instant, slot: usize, waits_here: bool, is_repeated: bool) -> bool {
-        let Some(health) = self.health.as_deref() else { return true };
+        let may_be_trial = || self.may_be_trial(now, waits_here, is_repeated);
+        self.serves(now) || may_be_trial() && self.trial_block(now, slot).is_none()
+    }
+
+    /// Returns whether a request can be the trial call of this provider and model, if nothing blocks it.
+    fn may_be_trial(&self, now: Instant, waits_here: bool, is_repeated: bool) -> bool {
+        let Some(health) = self.health.as_deref() else { return false };
         let has_priority = waits_here || !self.has_waiters();
         let is_trial_due = !is_repeated && health.next_trial_at().is_none_or(|at| at <= now);
-        let may_be_trial = has_priority && (health.is_probed() || self.in_flight == 0 && is_trial_due);
-        let is_blocked = || self.resources[slot].block(now, self.common_block(now), Usage::default()).is_some();
-        health.serves(now) || may_be_trial && !is_blocked()
+        has_priority && (health.is_probed() || self.in_flight == 0 && is_trial_due)
+    }
+
+    fn trial_block(&self, now: Instant, slot: usize) -> Option<Block> {
+        self.resources[slot].block(now, self.common_block(now), Usage::default())
+    }
+
+    /// Records that a request with fallbacks uses another resource than that in `slot`, which is earlier in
+    /// its list. If only a shared budget keeps it from being the trial call, the next reports ask for an
+    /// amount.
+    pub(super) fn note_passed_over(&mut self, now: Instant, slot: usize, is_repeated: bool) {
+        if self.may_be_trial(now, false, is_repeated)
+            && let Some(block) = self.trial_block(now, slot)
+        {
+            self.resources[slot].note_denied(now, block, Usage::default());
+        }
     }
 
     /// Returns when requests with fallbacks may use this provider and model, which does not serve them at

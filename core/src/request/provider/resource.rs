@@ -1,8 +1,13 @@
 //! One resource: a domain of a provider and model, with its controller, its budgets and its placement in the
 //! queue.
 
+use alloc::collections::BTreeMap;
+
 use super::health::GrantHealth;
-use crate::budget::{AnsweredCall, BudgetConfig, Budgets, Correction, Feedback, Usage};
+use crate::budget::{
+    AnsweredCall, BudgetConfig, BudgetKey, Budgets, Correction, DeniedCall, Feedback, Usage, WaitingCalls, WalletLease,
+    WalletReport,
+};
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, QueueGroupId, ServiceRecord};
 use crate::lease::ReleaseDiagnostics;
@@ -18,15 +23,18 @@ pub(in crate::request) struct Resource {
     pub(in crate::request) domain: Domain,
     pub(in crate::request) controller: Controller,
     pub(in crate::request) budgets: Budgets,
-    pub(in crate::request) waiters: u32,
+    /// The calls that wait. Its `room` and `next` are set for a report only.
+    pub(super) waiting: WaitingCalls,
     pub(in crate::request) last_outcome: Option<Outcome>,
     /// Counts of rejected releases of this resource.
     pub(in crate::request) irregular: ReleaseDiagnostics,
     /// The limit in the last emitted limit event.
     pub(in crate::request) last_emitted_limit: u32,
     pub(super) placement: QueuePlacement,
-    /// When the budgets suffice for the first waiter, if only they block it.
-    pub(super) budget_wait: Option<Instant>,
+    /// When the budgets suffice for the first waiter, if only they block it, and its estimate.
+    pub(super) budget_wait: Option<(Instant, Usage)>,
+    /// The last call that could not start because a shared budget was spent, and does not wait.
+    denied: Option<DeniedCall>,
 }
 
 /// The classes, blocked sets and group in which a resource's waiters are queued.
@@ -103,26 +111,62 @@ impl Resource {
             id,
             domain,
             budgets: Budgets::default(),
-            waiters: 0,
+            waiting: WaitingCalls::default(),
             last_outcome: None,
             irregular: ReleaseDiagnostics::default(),
             last_emitted_limit: controller.limit(Instant::ZERO),
             placement,
             budget_wait: None,
+            denied: None,
             controller,
         }
     }
 
-    /// Replaces the budgets. The new budgets are full.
+    /// Replaces the budgets: see [`Budgets::replace`].
     pub(in crate::request) fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) {
-        self.budgets = Budgets::new(now, budgets, self.controller.grants());
+        self.budgets.replace(now, budgets, self.controller.grants());
         self.budget_wait = None;
+    }
+
+    /// Applies a lease of budgets: see [`Budgets::lease`].
+    pub(in crate::request) fn lease_budgets(&mut self, now: Instant, lease: &WalletLease) {
+        self.budgets.lease(now, lease, self.controller.grants());
+    }
+
+    /// Returns the state of the shared budgets: see [`Budgets::report`]. O(budgets).
+    pub(in crate::request) fn report_budgets(&mut self, now: Instant) -> BTreeMap<BudgetKey, WalletReport> {
+        let mut waiting = self.waiting;
+        waiting.room = self.controller.limit(now).saturating_sub(self.controller.in_flight());
+        waiting.next = self.budget_wait.map(|(_, estimate)| estimate);
+        if let Some(DeniedCall { estimate, .. }) = self.denied.filter(|_| self.waiting.count == 0) {
+            waiting.add(estimate);
+            waiting.next = self.budgets.fits_at(now, estimate).map(|_| estimate).filter(|_| waiting.room > 0);
+        }
+        self.denied = self.denied.filter(|denied| denied.is_recent(now));
+        self.budgets.report(now, &waiting)
+    }
+
+    /// Records that a call cannot start because of a block, and does not wait. If it needs an amount of a
+    /// shared budget, the next reports ask for it: a caller that tries again would else never get one.
+    #[cold]
+    pub(super) fn note_denied(&mut self, now: Instant, block: Block, estimate: Usage) {
+        if block == Block::Budget(Instant::MAX) {
+            self.denied = Some(DeniedCall::new(now, estimate));
+        }
+    }
+
+    /// Returns the number of calls that wait.
+    #[inline]
+    pub(in crate::request) fn waiters(&self) -> u32 {
+        self.waiting.count
     }
 
     /// Returns when the capacity next changes by time alone, if it is known.
     pub(in crate::request) fn next_change(&self, now: Instant) -> Option<Instant> {
         let blocked_until = self.controller.blocked_until(now);
-        blocked_until.or(self.budget_wait).or_else(|| self.controller.next_limit_change(now))
+        // A grant of a shared budget comes at no known instant.
+        let budget_wait = self.budget_wait.map(|(until, _)| until).filter(|until| *until < Instant::MAX);
+        blocked_until.or(budget_wait).or_else(|| self.controller.next_limit_change(now))
     }
 
     /// Records the grant of a call and reserves its estimate.

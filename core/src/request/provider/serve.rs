@@ -89,7 +89,7 @@ impl ProviderModel {
     /// Returns whether waiters of the same resource may wait for a budget that a new request would use.
     pub(in crate::request) fn has_budget_waiters(&self, slot: usize) -> bool {
         let resource = &self.resources[slot];
-        resource.waiters > 0 && !resource.budgets.is_empty()
+        resource.waiters() > 0 && !resource.budgets.is_empty()
     }
 
     /// Returns the denial of a new request that would overtake a waiter.
@@ -126,7 +126,7 @@ impl ProviderModel {
                 return Eligibility::ClassBlocked(resource.placement.undecided.1);
             }
             let block = resource.block(now, common, waiter.estimate);
-            resource.budget_wait = block.and_then(Block::budget_fits_at);
+            resource.budget_wait = block.and_then(Block::budget_fits_at).map(|at| (at, waiter.estimate));
             if block.is_some() {
                 return Eligibility::ClassBlocked(resource.placement.blocked_set);
             }
@@ -273,7 +273,7 @@ impl ProviderModel {
                 shared.fallbacks.join(waiter);
             }
         }
-        self.resources[slot].waiters += 1;
+        self.resources[slot].waiting.add(estimate);
         if is_undecided {
             self.undecided.push(key);
         }
@@ -285,9 +285,13 @@ impl ProviderModel {
     }
 
     /// Removes a waiter without granting it.
-    pub(in crate::request) fn withdraw(&mut self, key: SlotKey, shared: &mut Shared) -> Option<Waiter> {
+    pub(in crate::request) fn withdraw(&mut self, now: Instant, key: SlotKey, shared: &mut Shared) -> Option<Waiter> {
         let waiter = shared.waiters.remove(key)?;
         self.queue.fair.withdraw(waiter.node);
+        let resource = &mut self.resources[waiter.slot()];
+        if let Some((fits_at, estimate)) = resource.budget_wait {
+            resource.note_denied(now, Block::Budget(fits_at), estimate);
+        }
         self.remove_bookkeeping(key, &waiter, shared);
         self.unblock_budget_waiters(waiter.slot());
         Some(waiter)
@@ -303,7 +307,7 @@ impl ProviderModel {
 
     fn remove_bookkeeping(&mut self, key: SlotKey, waiter: &Waiter, shared: &mut Shared) {
         let resource = &mut self.resources[waiter.slot()];
-        resource.waiters -= 1;
+        resource.waiting.remove(waiter.estimate);
         if waiter.is_yielding {
             shared.yielding.remove(waiter.resource, key);
         }
@@ -315,7 +319,7 @@ impl ProviderModel {
             // Undecided waiters behind it may have been blocked because of it.
             self.queue.unblock(resource.placement.undecided.1);
         }
-        if resource.waiters == 0 {
+        if resource.waiters() == 0 {
             resource.budget_wait = None;
         }
         if !self.has_waiters() {

@@ -1,5 +1,7 @@
 //! Tests of the protocol in virtual time.
 
+mod budget_oracle;
+mod budgets;
 mod figures;
 mod laws;
 mod oracle;
@@ -31,7 +33,13 @@ fn report(member: u64, seq: u64, version: u64, share: u32) -> MemberReport {
         ends: Vec::new(),
         groups: vec![GroupDemand { group: 1, weight: 1, demand: 10 }],
         leaves: false,
+        budgets: [].into(),
     }
+}
+
+/// Returns a snapshot with a limit of 10 and no members.
+fn snapshot(version: u64, cut_version: u64) -> LeaderSnapshot {
+    LeaderSnapshot { version, limit: 10, interval_ns: None, cut_version, members: [].into(), budgets: [].into() }
 }
 
 const TERM: Term = Term { epoch: 1, nonce: 7 };
@@ -72,6 +80,11 @@ fn next_report(member: &mut Member, now: Instant) -> MemberReport {
     let report =
         effects.filter_map(|effect| if let MemberEffect::Report(report) = effect { Some(report) } else { None });
     report.last().expect("it is time for a report")
+}
+
+/// Makes the beats of a member that are due from `from` until `until`, of which the store gets nothing.
+fn beat(member: &mut Member, from: u64, until: u64) {
+    (from..=until).step_by(10).for_each(|now| member.handle_timeout(at(now)));
 }
 
 fn end(grant: u64, outcome: Outcome) -> CallReport {
@@ -119,7 +132,8 @@ fn the_idle_slots_of_a_killed_member_return_within_its_ttl_and_200_ms() {
 fn a_successor_raises_no_share_until_every_member_has_adopted_a_decision_of_it() {
     let mut first = leader(10, None);
     let decided = decide(&mut first, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]);
-    let known = |id: u64, occupied| (MemberId(id), KnownMember { occupied, ..decided.snapshot.members[&MemberId(id)] });
+    let known =
+        |id: u64, occupied| (MemberId(id), KnownMember { occupied, ..decided.snapshot.members[&MemberId(id)].clone() });
     let snapshot = LeaderSnapshot { members: [known(1, 2), known(2, 2)].into(), ..decided.snapshot.clone() };
     let mut leader = leader(10, Some(snapshot));
     assert_eq!(shares(&decide(&mut leader, at(0), &[report(1, 2, 1, 2), report(2, 2, 1, 2)])), [2, 2]);
@@ -129,8 +143,7 @@ fn a_successor_raises_no_share_until_every_member_has_adopted_a_decision_of_it()
 
 #[test]
 fn a_successor_continues_at_the_rate_that_was_learned() {
-    let snapshot =
-        LeaderSnapshot { version: 5, limit: 10, interval_ns: Some(6_000_000_000), cut_version: 0, members: [].into() };
+    let snapshot = LeaderSnapshot { interval_ns: Some(6_000_000_000), ..snapshot(5, 0) };
     let lead = Lead { term: TERM, snapshot: Some(snapshot), is_damaged: false };
     let choice = LimitChoice::Tide(crate::limit::TideConfig::default());
     let mut leader = Coordinator::take_over(at(0), ShareConfig::default(), choice, &LimitConfig::default(), 100, lead)
@@ -191,13 +204,7 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
 #[test]
 fn damaged_decisions_and_snapshots_are_no_panic() {
     let mut member = member(OnLoss::Share);
-    let damaged = LeaderSnapshot {
-        version: u64::MAX,
-        limit: 0,
-        interval_ns: Some(u64::MAX),
-        cut_version: u64::MAX,
-        members: [].into(),
-    };
+    let damaged = LeaderSnapshot { limit: 0, interval_ns: Some(u64::MAX), ..snapshot(u64::MAX, u64::MAX) };
     let mut leader = leader(10, Some(damaged));
     let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0)]).decision;
     let term = Term { epoch: u64::MAX, nonce: u64::MAX };
@@ -210,7 +217,7 @@ fn damaged_decisions_and_snapshots_are_no_panic() {
 #[test]
 fn damaged_versions_leave_numbers_for_later_decisions() {
     let most = 1 << 53;
-    let damaged = LeaderSnapshot { version: most, limit: 10, interval_ns: None, cut_version: most, members: [].into() };
+    let damaged = snapshot(most, most);
     let mut leader = leader(10, Some(damaged));
     let mut member = member(OnLoss::Stop);
     let own = next_report(&mut member, at(0));
@@ -225,7 +232,7 @@ fn damaged_versions_leave_numbers_for_later_decisions() {
 
 #[test]
 fn two_leaders_after_each_other_continue_after_a_damaged_version() {
-    let damaged = LeaderSnapshot { version: 1 << 53, limit: 10, interval_ns: None, cut_version: 0, members: [].into() };
+    let damaged = snapshot(1 << 53, 0);
     let mut member = member(OnLoss::Stop);
     let mut snapshot = damaged;
     for start in [0, 1_000] {
@@ -337,6 +344,7 @@ fn calls_without_a_lease_do_not_move_the_schedule_of_the_pace_into_the_future() 
     let own = next_report(&mut member, at(1_000));
     let decided = decide(&mut leader, at(1_000), &[own]).decision;
     member.on_decision(at(1_000), &with_paces(decided, |_| 60_000));
+    beat(&mut member, 1_000, 20_000);
     for (grant, start) in (0..20).map(|call| (call, 20_000 + 10 * call)) {
         assert_eq!(member.opens_at(at(start)), None, "the store is lost");
         member.on_grant(at(start), grant, 1);
@@ -444,9 +452,39 @@ fn a_member_alone_has_its_own_limit_and_a_sharing_one_its_part() {
         let mut leader = leader(2, None);
         let decided = decide(&mut leader, at(0), &[own, report(2, 1, 0, 0)]);
         member.on_decision(at(10), &decided.decision);
+        beat(&mut member, 10, 5_000);
         assert_eq!(member.room(at(5_005)), 0, "the lease has lapsed, but decisions may still come");
-        assert_eq!(member.room(at(5_010)), room, "{on_loss:?}");
+        beat(&mut member, 5_010, 5_110);
+        assert_eq!(member.room(at(5_110)), room, "{on_loss:?}");
     }
+}
+
+#[test]
+fn a_process_that_was_suspended_waits_for_a_ttl_for_its_next_share() {
+    // It is suspended under its lease, or after it has lost the others.
+    for (on_loss, beats_until) in [(OnLoss::Alone, 1_000), (OnLoss::Share, 1_000), (OnLoss::Alone, 6_000)] {
+        let mut member = member(on_loss);
+        let own = next_report(&mut member, at(0));
+        let decided = decide(&mut leader(2, None), at(0), &[own, report(2, 1, 0, 0)]);
+        member.on_decision(at(10), &decided.decision);
+        beat(&mut member, 10, beats_until);
+        assert_eq!(member.room(at(20_000)), 0, "{on_loss:?}: it has not beaten since it was resumed");
+        beat(&mut member, 20_000, 24_990);
+        assert_eq!(member.room(at(24_990)), 0, "{on_loss:?}: its next share may arrive");
+        beat(&mut member, 25_000, 25_110);
+        assert!(member.room(at(25_110)) > 0, "{on_loss:?}: no share has arrived");
+    }
+}
+
+#[test]
+fn a_process_that_was_suspended_for_less_than_a_ttl_starts_no_call_before_its_next_beat() {
+    let mut member = member(OnLoss::Alone);
+    let own = next_report(&mut member, at(0));
+    member.on_decision(at(10), &decide(&mut leader(2, None), at(0), &[own]).decision);
+    beat(&mut member, 10, 4_000);
+    assert_eq!(member.room(at(8_000)), 0);
+    member.handle_timeout(at(8_000));
+    assert_eq!(member.room(at(8_000)), 3);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::super::*;
+use super::budget_oracle::BudgetOracle;
 use crate::call::Outcome;
 use crate::sim::sharing::{DriftingClock, SharingConfig, SharingObserver};
 use crate::time::{Duration, Instant};
@@ -30,6 +31,7 @@ struct Adopted {
     share: u32,
     /// The equal part of its limit.
     part: u32,
+    members: u32,
     /// The end of the lease, by the clock of the member.
     lease_until: Instant,
     at: Instant,
@@ -83,6 +85,7 @@ impl CutVersion {
 /// A decision that the store has accepted.
 #[derive(Debug)]
 struct Published {
+    at: Instant,
     term: Term,
     version: u64,
     limit: u32,
@@ -91,6 +94,8 @@ struct Published {
     in_flight: BTreeMap<MemberId, u64>,
     /// Whether the store has lost it, and no leader that knows it has written since.
     is_lost: bool,
+    /// Whether the budgets that it has granted are exempt.
+    is_exempt: bool,
 }
 
 /// What the oracle knows of a leader.
@@ -140,6 +145,7 @@ pub(super) struct Oracle {
     pub(super) cuts: u64,
     /// The number of calls by exemption.
     pub(super) exempt: BTreeMap<Exemption, u64>,
+    pub(super) budgets: BudgetOracle,
 }
 
 impl Oracle {
@@ -159,6 +165,7 @@ impl Oracle {
             starts: Vec::new(),
             cuts: 0,
             exempt: BTreeMap::new(),
+            budgets: BudgetOracle::new(&config.budgets),
         }
     }
 
@@ -196,6 +203,7 @@ impl SharingObserver for Oracle {
         }
         assert_eq!(report.started - report.ended, view.calls.len() as u64, "a report counts every call in flight");
         view.sent.insert(report.seq, (local, report.ended));
+        self.budgets.on_report_sent(report.member, report.seq);
     }
 
     fn on_adopted(&mut self, id: MemberId, local: Instant, decision: &Decision) {
@@ -217,6 +225,7 @@ impl SharingObserver for Oracle {
             place,
             version: decision.version,
             share: given.map_or(0, |given| given.share),
+            members: members as u32,
             part: part.map_or(0, |place| (limit / members + is_first(place)) as u32),
             lease_until: seen.map_or(Instant::ZERO, |(sent, _)| sent + ttl),
             at: local,
@@ -244,6 +253,9 @@ impl SharingObserver for Oracle {
 
     fn on_reports(&mut self, now: Instant, term: Term, local: Instant, reports: &[MemberReport]) {
         self.exempt_calls(now);
+        for report in reports {
+            self.budgets.on_report(now, report.member, report.seq);
+        }
         let Some(view) = self.leaders.get_mut(&term) else { return };
         let (mut successes, mut is_forced, mut lost_writes) = (0, false, false);
         view.may_cut = false;
@@ -319,13 +331,28 @@ impl SharingObserver for Oracle {
         for published in self.published.iter_mut().take(known.map_or(0, |place| place + 1)) {
             published.is_lost = false;
         }
-        self.published.push(Published { term, version, limit, cut_version, in_flight, is_lost: false });
+        let is_lost = false;
+        self.published.push(Published {
+            at: now,
+            term,
+            version,
+            limit,
+            cut_version,
+            in_flight,
+            is_lost,
+            is_exempt: false,
+        });
     }
 
     fn on_term(&mut self, now: Instant, term: Term) {
         self.exempt_calls(now);
         self.term = term;
         self.exempt_calls(now);
+        let is_lost = |published: &Published| published.is_lost && !published.is_exempt && published.term != term;
+        if let Some(first) = self.published.iter().find(|published| is_lost(published)).map(|published| published.at) {
+            self.published.iter_mut().for_each(|published| published.is_exempt |= published.is_lost);
+            self.budgets.on_lost_decisions(now - first);
+        }
     }
 
     fn on_lost_writes(&mut self, now: Instant, kept: usize, term: Term) {
@@ -350,6 +377,25 @@ impl SharingObserver for Oracle {
             _ => (0, 0),
         };
         view.calls.insert(call, Call { place, version, is_at_provider: false, exemption: None });
+    }
+
+    fn on_reserved(&mut self, id: MemberId, now: Instant, call: u64, amounts: &[u64], is_alone: bool) {
+        let (ttl, on_loss) = (self.share.ttl, self.share.on_loss);
+        let view = self.member(id);
+        let local = view.clock.local(now);
+        if is_alone {
+            let contact = view.adopted.as_ref().map_or(view.joined, |adopted| adopted.at);
+            let members = view.adopted.as_ref().map_or(0, |adopted| adopted.members);
+            let parts = if on_loss == OnLoss::Alone { 1 } else { members };
+            assert!(parts > 0 && local >= contact + ttl, "only a member that has lost the others is alone");
+            self.budgets.on_reserved_alone(id, (local, contact + ttl, parts), call, amounts);
+        } else if self.budgets.on_reserved(id, now, call, amounts) {
+            *self.exempt.entry(Exemption::E3).or_default() += 1;
+        }
+    }
+
+    fn on_returned(&mut self, id: MemberId, call: u64, amounts: &[u64]) {
+        self.budgets.on_returned(id, call, amounts);
     }
 
     fn on_call(&mut self, id: MemberId, now: Instant, call: u64, in_flight: u32) {

@@ -35,6 +35,7 @@
 //! | [`SlotProvider`] | the provider |
 //! | [`SharingSample`], [`SharingEvent`], [`SharingChange`] | its figures, events and changes |
 
+mod budgets;
 mod observer;
 mod process;
 mod provider;
@@ -47,10 +48,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use self::budgets::ProcessBudgets;
 pub use self::observer::{DriftingClock, SharingObserver};
 use self::process::Process;
 pub use self::provider::{BURST, CallEnd, SlotProvider};
 pub use self::sample::{ProcessSample, SharingChange, SharingEvent, SharingEventKind, SharingSample, UnknownProcess};
+use crate::budget::BudgetConfig;
 use crate::error::ConfigError;
 use crate::limit::{Aimd, LimitChoice, LimitConfig, TideConfig};
 use crate::share::{
@@ -96,6 +99,10 @@ pub struct SharingConfig {
     pub clocks_drift: bool,
     /// The number of groups, at least 1. Each process calls for one of them, and they take turns.
     pub groups: u64,
+    /// The budgets of the calls, which the processes share.
+    pub budgets: Vec<BudgetConfig>,
+    /// The most tokens that a call is estimated to use, at least 1.
+    pub most_tokens: u32,
 }
 
 impl SharingConfig {
@@ -133,6 +140,8 @@ impl Default for SharingConfig {
             stops_before_send: false,
             clocks_drift: false,
             groups: 1,
+            budgets: Vec::new(),
+            most_tokens: 1,
         }
     }
 }
@@ -273,8 +282,10 @@ impl<O: SharingObserver> SharingWorld<O> {
         let id = MemberId(100 + p as u64);
         let own = Aimd::new(SharingConfig::aimd(), self.config.cap).expect("valid");
         let member = Member::new(local, id, self.config.share, Box::new(own), self.rng.next_u64()).expect("valid");
+        let budgets = ProcessBudgets::new(local, &self.config.budgets, &member);
         self.processes.push(Process {
             number,
+            budgets,
             id,
             member,
             leader: None,
@@ -363,8 +374,10 @@ impl<O: SharingObserver> SharingWorld<O> {
     /// Makes a process leave: see [`Member::leave`].
     pub fn leave(&mut self, p: usize) {
         let local = self.local(p);
-        self.processes[p].member.leave(local);
-        self.processes[p].demand = 0;
+        let process = &mut self.processes[p];
+        process.member.leave(local);
+        process.budgets.lease(local, process.grants, &process.member);
+        process.demand = 0;
         self.processes[p].leaves = true;
         self.after(p);
     }
@@ -444,6 +457,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                     self.processes[p].wake_at = Instant::MAX;
                 }
                 let local = self.local(p);
+                self.processes[p].report_budgets(local);
                 self.processes[p].member.handle_timeout(local);
                 if let Some(leader) = &mut self.processes[p].leader {
                     leader.handle_timeout(local);

@@ -32,6 +32,10 @@ pub trait SharingObserver {
     fn on_lost_writes(&mut self, now: Instant, kept: usize, term: Term) {}
     /// A call is granted. `in_flight` counts the granted calls of the member, this one included.
     fn on_granted(&mut self, id: MemberId, local: Instant, call: u64, in_flight: u32) {}
+    /// A granted call takes an amount of each budget, of a process that has lost the others if `is_alone`.
+    fn on_reserved(&mut self, id: MemberId, now: Instant, call: u64, amounts: &[u64], is_alone: bool) {}
+    /// A call that ends returns an amount to each budget, before [`Self::on_finished`].
+    fn on_returned(&mut self, id: MemberId, call: u64, amounts: &[u64]) {}
     /// A granted call is sent to the provider.
     fn on_call(&mut self, id: MemberId, now: Instant, call: u64, in_flight: u32) {}
     /// The provider ends a call.

@@ -5,10 +5,12 @@
 
 use alloc::collections::BTreeMap;
 
+use super::budgets::ProcessBudgets;
 use super::{
     DriftingClock, Request, SharingConfig, SharingEventKind, SharingObserver, SharingWorld, Step, StoreResponse,
 };
-use crate::call::Outcome;
+use crate::budget::Usage;
+use crate::call::{Completion, Outcome};
 use crate::limit::{CallReport, LimitAlgorithm};
 use crate::share::{Coordinator, CoordinatorEffect, GroupDemand, Member, MemberEffect, MemberId, Term};
 use crate::time::{Duration, Instant};
@@ -28,14 +30,26 @@ pub(super) struct Process {
     pub(super) leaves: bool,
     pub(super) suspended_until: Instant,
     pub(super) clock: DriftingClock,
-    /// The granted calls: the local instant, the limit and the calls in flight after the grant.
-    pub(super) granted: BTreeMap<u64, (Instant, u32, u32)>,
+    /// The granted calls: the local instant, the limit and the calls in flight after the grant, the estimate.
+    pub(super) granted: BTreeMap<u64, (Instant, u32, u32, Usage)>,
+    pub(super) budgets: ProcessBudgets,
     /// The number of grants so far.
     pub(super) grants: u64,
     /// The demand: its calls in flight or waiting.
     pub(super) demand: u32,
     /// The earliest instant for which its timer is set.
     pub(super) wake_at: Instant,
+}
+
+impl Process {
+    /// Applies the present lease of the budgets, and passes their states to the member.
+    pub(super) fn report_budgets(&mut self, local: Instant) {
+        self.budgets.lease(local, self.grants, &self.member);
+        let in_flight = self.granted.len() as u32;
+        let waiting = self.demand.saturating_sub(in_flight);
+        let room = self.member.limit(local).saturating_sub(in_flight);
+        self.budgets.report(local, waiting, room, &mut self.member);
+    }
 }
 
 impl<O: SharingObserver> SharingWorld<O> {
@@ -49,6 +63,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                 let process = &mut self.processes[p];
                 process.newest = (decision.term, decision.version);
                 if process.member.on_decision(local, &decision) {
+                    process.budgets.lease(local, process.grants, &process.member);
                     self.observer.on_adopted(process.id, local, &decision);
                 }
             }
@@ -58,7 +73,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                     self.emit(SharingEventKind::Leads { process, epoch: lead.term.epoch });
                     self.observer.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
                     let config = &self.config;
-                    let leader = Coordinator::take_over(
+                    let mut leader = Coordinator::take_over(
                         local,
                         config.share,
                         config.choice,
@@ -67,6 +82,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                         lead,
                     )
                     .expect("valid");
+                    leader.set_budgets(local, &config.budgets);
                     (self.processes[p].leader, self.processes[p].read) = (Some(leader), 0);
                 }
             }
@@ -130,7 +146,8 @@ impl<O: SharingObserver> SharingWorld<O> {
         let leader = process.leader.as_ref().and_then(Coordinator::poll_timeout);
         let waits = process.demand > process.granted.len() as u32;
         let change = if waits { process.member.next_change(local) } else { None };
-        let next = [process.member.poll_timeout(), leader, change].into_iter().flatten().min();
+        let fits = process.budgets.fits_at(local).filter(|at| waits && *at < Instant::MAX);
+        let next = [process.member.poll_timeout(), leader, change, fits].into_iter().flatten().min();
         let at = next.map_or(Instant::MAX, |next| process.clock.true_time(next));
         if at < self.processes[p].wake_at {
             self.processes[p].wake_at = at.max(self.now);
@@ -146,12 +163,18 @@ impl<O: SharingObserver> SharingWorld<O> {
             if in_flight >= process.demand || in_flight >= member.limit(local) || member.opens_at(local).is_some() {
                 return;
             }
+            if process.budgets.fits_at(local).is_some() {
+                return;
+            }
             member.on_attempt(local, in_flight);
             let grant = process.grants;
             process.grants += 1;
-            process.granted.insert(grant, (local, member.limit(local), in_flight + 1));
+            let estimate = process.budgets.reserve(local, grant, self.config.most_tokens, &mut self.rng);
+            process.granted.insert(grant, (local, member.limit(local), in_flight + 1, estimate));
             member.on_grant(local, grant, in_flight + 1);
             self.observer.on_granted(process.id, local, grant, in_flight + 1);
+            let amounts = process.budgets.amounts(estimate);
+            self.observer.on_reserved(process.id, self.now, grant, &amounts, process.budgets.is_alone);
             if self.config.stops_before_send && self.rng.below(2_000) == 0 {
                 // The process stops between the grant and the first byte.
                 let span = Duration::from_nanos(self.rng.below(2 * self.config.share.ttl.as_nanos()));
@@ -180,7 +203,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     pub(super) fn finish(&mut self, p: usize, call: u64, outcome: Outcome, retry_after: Option<Duration>) {
         let local = self.local(p);
         let process = &mut self.processes[p];
-        let (since, limit, in_flight) = process.granted.remove(&call).expect("the call is out");
+        let (since, limit, in_flight, estimate) = process.granted.remove(&call).expect("the call is out");
         let report = CallReport {
             outcome,
             grant: call,
@@ -192,6 +215,9 @@ impl<O: SharingObserver> SharingWorld<O> {
             is_cooling_down: false,
         };
         process.member.on_outcome(local, &report);
+        let done = Completion { outcome, retry_after, usage: None };
+        let returned = process.budgets.settle(local, call, estimate, done);
+        self.observer.on_returned(process.id, call, &returned);
         self.observer.on_finished(process.id, call, outcome);
     }
 }

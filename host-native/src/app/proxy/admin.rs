@@ -282,6 +282,7 @@ fn describe(now: Instant, wait: CallWait) -> String {
         CallWait::Budget { until } => {
             format!("a rate budget is spent, and is sufficient again in {:.1} s", left(until))
         }
+        CallWait::SharedBudget { .. } => wait.to_string(),
         CallWait::StatedRate { rate, until } => {
             format!("the provider's own limit of {rate} is reached: next in {:.1} s", left(until))
         }

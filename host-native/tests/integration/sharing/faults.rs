@@ -20,7 +20,7 @@ use crate::support::redis_server::RedisServer;
 /// The model of the calls, each of which takes 40 ms.
 const MODEL: &str = "slow-40";
 /// The key of its state at the server.
-pub(super) const STATE: &str = "tg1:{test:p/slow-40/chat}:state";
+pub(super) const STATE: &str = "tg2:{test:p/slow-40/chat}:state";
 /// Well below the five seconds of a lease.
 const SHORT: Duration = Duration::from_secs(2);
 
@@ -295,9 +295,9 @@ async fn limit_after_a_refusal(loses_replies: bool) -> u64 {
     send(0).await;
     send(1).await;
     world.until_shared().await;
-    let limit = async || world.value("tg1:{test:p/refusesnth-3/chat}:state", "snapshot")["limit"].as_u64().unwrap();
+    let limit = async || world.value("tg2:{test:p/refusesnth-3/chat}:state", "snapshot")["limit"].as_u64().unwrap();
     let is_reported = async || {
-        let reports = world.server.send("HGETALL tg1:{test:p/refusesnth-3/chat}:reports").unwrap();
+        let reports = world.server.send("HGETALL tg2:{test:p/refusesnth-3/chat}:reports").unwrap();
         reports.contains("rate_limited")
     };
     until(limit, |limit| *limit == u64::from(LIMIT)).await;

@@ -167,9 +167,9 @@ async fn two_proxies_share_one_limit_and_show_it_without_the_password() {
 async fn a_check_shows_the_shared_limits_and_joins_none() {
     let proxies = Proxies::start().await;
     // Other names and other keys at the server are not shown.
-    proxies.server.send("SET tg1:{test2:p/held/chat}:state x").unwrap();
-    proxies.server.send("HSET tg1:{test2:p/other/chat}:state decision x").unwrap();
-    proxies.server.send("HSET tg1:{test:p/broken/chat}:state decision x").unwrap();
+    proxies.server.send("SET tg2:{test2:p/held/chat}:state x").unwrap();
+    proxies.server.send("HSET tg2:{test2:p/other/chat}:state decision x").unwrap();
+    proxies.server.send("HSET tg2:{test:p/broken/chat}:state decision x").unwrap();
     let shown = || {
         let checked = proxies.scratch.run(&["proxy", "proxy.toml", "--check"]);
         checked.assert(0, &["  p/broken/chat: no decision that can be read\n  p/held/chat: 8 slots, "]);
@@ -257,7 +257,7 @@ async fn a_proxy_and_a_run_do_not_start_without_the_server_and_name_its_address(
 
 /// Returns whether the last decision about a limit says that its process has left.
 fn is_left(server: &RedisServer, limit: &str) -> bool {
-    let state = |field| server.send(&format!("HGET tg1:{{test:{limit}}}:state {field}")).unwrap();
+    let state = |field| server.send(&format!("HGET tg2:{{test:{limit}}}:state {field}")).unwrap();
     state("decision").contains("\"leader_leaves\":true") && state("snapshot").contains("\"members\":{}")
 }
 

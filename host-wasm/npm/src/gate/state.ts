@@ -61,6 +61,10 @@ function textOf(wait: CallWait): string {
       return `calls are spaced in time; the next call starts in ${inWords(wait.opensInMs)}`;
     case "budget":
       return `a rate budget is spent for another ${inWords(wait.fitsInMs)}`;
+    case "shared_budget":
+      return wait.isKnown
+        ? "it waits for its part of a budget that other processes share"
+        : "it waits for a budget that the leading process does not have: give all the same budgets";
     case "stated_rate": {
       const window = WINDOWS[wait.windowMs] ?? `in ${inWords(wait.windowMs)}`;
       const rate = `${wait.limit} ${wait.dimension.replace("total_", "").replace("_", " ")} ${window}`;
