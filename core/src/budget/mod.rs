@@ -142,7 +142,7 @@ impl BudgetConfig {
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Correction {
+pub struct RateLimitFeedback {
     /// The dimension of the budgets that it applies to.
     pub dimension: Dimension,
     /// The window of the budget that it applies to. `None` selects the budget whose limit equals `limit`, or
@@ -161,7 +161,7 @@ pub struct Correction {
     pub reset_after: Option<Duration>,
 }
 
-impl Correction {
+impl RateLimitFeedback {
     /// Creates an empty statement about `dimension`.
     #[must_use]
     pub const fn of(dimension: Dimension) -> Self {
@@ -507,7 +507,7 @@ impl Budgets {
     pub(crate) fn apply(
         &mut self,
         now: Instant,
-        corrections: &[Correction],
+        corrections: &[RateLimitFeedback],
         call: &AnsweredCall,
         learns: bool,
     ) -> Feedback {
@@ -533,7 +533,7 @@ impl Budgets {
     fn apply_statement(
         &mut self,
         now: Instant,
-        correction: &Correction,
+        correction: &RateLimitFeedback,
         statement: &Statement,
         call: &AnsweredCall,
     ) -> bool {
@@ -550,7 +550,7 @@ impl Budgets {
     }
 
     /// Applies a statement to the configured budget that it is about. Returns the budget if it changed.
-    pub(crate) fn correct(&mut self, now: Instant, correction: &Correction) -> Option<Corrected> {
+    pub(crate) fn correct(&mut self, now: Instant, correction: &RateLimitFeedback) -> Option<Corrected> {
         let of_dimension = |budget: &&mut Budget| budget.config.dimension == correction.dimension;
         let budget = match correction.window {
             Some(window) => self.entries.iter_mut().filter(of_dimension).find(|budget| budget.config.window == window),
@@ -635,7 +635,7 @@ impl Budget {
         }
     }
 
-    fn correct(&mut self, now: Instant, correction: &Correction) {
+    fn correct(&mut self, now: Instant, correction: &RateLimitFeedback) {
         if let Some(wallet) = self.wallet.as_mut().filter(|wallet| !wallet.is_alone()) {
             // The remaining amount is that of all processes, so it never raises a wallet.
             return correction.remaining.into_iter().for_each(|remaining| wallet.lower_to(remaining));

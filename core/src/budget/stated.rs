@@ -38,7 +38,7 @@
 //! successful answers without a statement.
 
 use super::bucket::Bucket;
-use super::{BudgetConfig, BudgetSnapshot, BudgetSource, Correction, Dimension, MAX_LIMIT};
+use super::{BudgetConfig, BudgetSnapshot, BudgetSource, Dimension, MAX_LIMIT, RateLimitFeedback};
 use crate::call::{Completion, Outcome, Usage};
 use crate::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ pub(super) struct Statement {
 
 impl Statement {
     /// Returns `None` if a value is missing or impossible, such as a limit of zero or above [`MAX_LIMIT`].
-    pub(super) fn of(correction: &Correction) -> Option<Self> {
+    pub(super) fn of(correction: &RateLimitFeedback) -> Option<Self> {
         let limit = correction.limit.filter(|limit| (1..=MAX_LIMIT).contains(limit))?;
         let reset = correction.reset_after.map(|reset| reset.min(FURTHEST_RESET));
         let has_time = reset.is_some() || correction.window.is_some_and(|window| !window.is_zero());
@@ -198,7 +198,7 @@ impl StatedBudget {
     /// Creates the budget from its first statement.
     pub(super) fn new(
         now: Instant,
-        correction: &Correction,
+        correction: &RateLimitFeedback,
         statement: &Statement,
         call: &AnsweredCall,
         typical: Usage,
@@ -235,7 +235,7 @@ impl StatedBudget {
     }
 
     /// Returns whether `correction` applies to this budget.
-    pub(super) fn applies_to(&self, correction: &Correction) -> bool {
+    pub(super) fn applies_to(&self, correction: &RateLimitFeedback) -> bool {
         self.dimension == correction.dimension
             && self.named_window == correction.window.filter(|window| !window.is_zero())
     }

@@ -205,12 +205,15 @@ fn a_spent_budget_does_not_block_a_neighbour_under_the_same_cap() {
 #[test]
 fn a_statement_of_the_provider_lowers_a_budget_and_its_waiters_wait_longer() {
     let mut bench = bench(&[tokens()]);
-    let correction = Correction { remaining: Some(5), ..Correction::of(Dimension::TotalTokens) };
+    let correction = RateLimitFeedback { remaining: Some(5), ..RateLimitFeedback::of(Dimension::TotalTokens) };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     assert_eq!(available(&bench), 5);
     let waiter = bench.wait(call(10));
     assert_eq!(run_until(&mut bench, Instant::ZERO + secs(9)), [(Instant::ZERO + secs(5), waiter)]);
-    assert!(!bench.machine.correct_budget(bench.now, CHAT, &Correction::of(Dimension::Requests)), "no such budget");
+    assert!(
+        !bench.machine.correct_budget(bench.now, CHAT, &RateLimitFeedback::of(Dimension::Requests)),
+        "no such budget"
+    );
 }
 
 #[test]
@@ -219,12 +222,12 @@ fn a_statement_raises_a_budget_to_the_amount_that_calls_in_flight_cannot_have_sp
     let lease = start(&mut bench, 60);
     bench.end(lease, Outcome::Success);
     let waiter = bench.wait(call(20));
-    let correction = Correction { remaining: Some(50), ..Correction::of(Dimension::TotalTokens) };
+    let correction = RateLimitFeedback { remaining: Some(50), ..RateLimitFeedback::of(Dimension::TotalTokens) };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     let (granted, _lease) = bench.granted().remove(0);
     assert_eq!((granted, available(&bench)), (waiter, 30));
     // The answer may be older than the call of 20 in flight, so a remaining amount of 60 may mean 40.
-    let correction = Correction { remaining: Some(60), ..correction };
+    let correction = RateLimitFeedback { remaining: Some(60), ..correction };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     assert_eq!(available(&bench), 40);
 }
@@ -232,14 +235,14 @@ fn a_statement_raises_a_budget_to_the_amount_that_calls_in_flight_cannot_have_sp
 #[test]
 fn a_limit_of_the_provider_lowers_a_budget_and_never_raises_it_above_the_configured_limit() {
     let mut bench = bench(&[tokens()]);
-    let correction = |limit| Correction { limit: Some(limit), ..Correction::of(Dimension::TotalTokens) };
+    let correction = |limit| RateLimitFeedback { limit: Some(limit), ..RateLimitFeedback::of(Dimension::TotalTokens) };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction(30)));
     assert_eq!((available(&bench), bench.state().budgets[0].limit), (30, 30));
     bench.after(secs(600));
     assert_eq!(available(&bench), 30);
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction(1_000)));
     assert_eq!(bench.state().budgets[0].limit, 60);
-    let rich = Correction { remaining: Some(900), ..correction(1_000) };
+    let rich = RateLimitFeedback { remaining: Some(900), ..correction(1_000) };
     bench.machine.correct_budget(bench.now, CHAT, &rich);
     assert_eq!(available(&bench), 30, "the remaining amount of a higher limit does not raise ours");
 }
@@ -247,7 +250,7 @@ fn a_limit_of_the_provider_lowers_a_budget_and_never_raises_it_above_the_configu
 #[test]
 fn a_reset_time_alone_means_that_the_budget_is_not_full_before_it() {
     let mut bench = bench(&[tokens()]);
-    let correction = Correction { reset_after: Some(secs(45)), ..Correction::of(Dimension::TotalTokens) };
+    let correction = RateLimitFeedback { reset_after: Some(secs(45)), ..RateLimitFeedback::of(Dimension::TotalTokens) };
     assert!(bench.machine.correct_budget(bench.now, CHAT, &correction));
     assert_eq!(available(&bench), 15);
 }
@@ -257,19 +260,19 @@ fn a_correction_selects_its_budget_by_window_by_limit_or_by_the_shortest_window(
     let day = BudgetConfig::per_day(Dimension::Requests, 1_000);
     let minute = BudgetConfig::per_minute(Dimension::Requests, 60);
     let mut bench = bench(&[day, minute]);
-    let correction = Correction { remaining: Some(9), ..Correction::of(Dimension::Requests) };
+    let correction = RateLimitFeedback { remaining: Some(9), ..RateLimitFeedback::of(Dimension::Requests) };
     bench.machine.correct_budget(bench.now, CHAT, &correction);
     bench.machine.correct_budget(
         bench.now,
         CHAT,
-        &Correction { limit: Some(1_000), remaining: Some(77), ..correction },
+        &RateLimitFeedback { limit: Some(1_000), remaining: Some(77), ..correction },
     );
     let left = |bench: &Bench| -> Vec<i64> { bench.state().budgets.iter().map(|budget| budget.available).collect() };
     assert_eq!(left(&bench), Vec::from([77, 9]));
     bench.machine.correct_budget(
         bench.now,
         CHAT,
-        &Correction { window: Some(day.window), remaining: Some(5), ..correction },
+        &RateLimitFeedback { window: Some(day.window), remaining: Some(5), ..correction },
     );
     assert_eq!(left(&bench), Vec::from([5, 9]));
 }
@@ -307,14 +310,15 @@ fn the_largest_numbers_do_not_overflow() {
     let lease = bench.machine.try_acquire(bench.now, &Request::new(CHAT).estimated(Usage::tokens(u32::MAX, u32::MAX)));
     bench.now = Instant::MAX;
     bench.end(lease.expect("a huge budget"), Completion::new(Outcome::Success).used(Usage::tokens(u32::MAX, 1)));
-    let correction = Correction {
+    let correction = RateLimitFeedback {
         limit: Some(u64::MAX),
         remaining: Some(u64::MAX),
         reset_after: Some(Duration::MAX),
-        ..Correction::of(Dimension::TotalTokens)
+        ..RateLimitFeedback::of(Dimension::TotalTokens)
     };
     bench.machine.correct_budget(bench.now, CHAT, &correction);
-    let correction = Correction { reset_after: Some(Duration::MAX), ..Correction::of(Dimension::TotalTokens) };
+    let correction =
+        RateLimitFeedback { reset_after: Some(Duration::MAX), ..RateLimitFeedback::of(Dimension::TotalTokens) };
     bench.machine.correct_budget(bench.now, CHAT, &correction);
     assert_eq!(bench.state().budgets.len(), 2);
 }

@@ -22,21 +22,21 @@ fn bench() -> Bench {
     Bench::new(1_000, LimitConfig::default())
 }
 
-fn statement(limit: u64, remaining: u64, reset: Duration) -> Correction {
-    Correction {
+fn statement(limit: u64, remaining: u64, reset: Duration) -> RateLimitFeedback {
+    RateLimitFeedback {
         limit: Some(limit),
         remaining: Some(remaining),
         reset_after: Some(reset),
-        ..Correction::of(Dimension::Requests)
+        ..RateLimitFeedback::of(Dimension::Requests)
     }
 }
 
-fn send_statement(bench: &mut Bench, lease: &RequestLease, statement: Correction) {
+fn send_statement(bench: &mut Bench, lease: &RequestLease, statement: RateLimitFeedback) {
     bench.machine.rate_limit_feedback(bench.now, lease.id(), &[statement]);
 }
 
 /// Makes one call that succeeds at once with this statement.
-fn call(bench: &mut Bench, statement: Correction) {
+fn call(bench: &mut Bench, statement: RateLimitFeedback) {
     let lease = bench.take(1).remove(0);
     send_statement(bench, &lease, statement);
     bench.end(lease, Outcome::Success);
@@ -92,7 +92,7 @@ fn the_wait_reason_names_the_stated_limit_and_an_event_reports_that_it_was_learn
     assert_eq!(bench.machine.poll_event(), None, "a known rate emits no event");
 }
 
-fn call_later(bench: &mut Bench, statement: Correction) {
+fn call_later(bench: &mut Bench, statement: RateLimitFeedback) {
     bench.after(secs(1));
     if next_block(bench).is_some() {
         let wait = next_at(bench);
@@ -118,7 +118,7 @@ fn a_configured_budget_is_corrected_and_no_other_rate_of_its_dimension_is_learne
     let own = BudgetConfig::per_minute(Dimension::Requests, 100);
     bench.machine.set_budgets(bench.now, CHAT, &[own]).expect("a valid budget");
     let lease = bench.take(1).remove(0);
-    let tokens = Correction { dimension: Dimension::TotalTokens, ..statement(9_000, 8_000, secs(7)) };
+    let tokens = RateLimitFeedback { dimension: Dimension::TotalTokens, ..statement(9_000, 8_000, secs(7)) };
     assert!(bench.machine.rate_limit_feedback(bench.now, lease.id(), &[statement(300, 40, secs(52)), tokens]));
     let budgets = bench.state().budgets;
     let found: Vec<_> = budgets.iter().map(|budget| (budget.limit, budget.available, budget.source)).collect();
@@ -196,7 +196,7 @@ fn a_limit_per_day_that_names_no_window_is_detected_by_its_reset() {
 #[test]
 fn limits_per_day_and_per_minute_apply_together() {
     let mut bench = bench();
-    let of = |window, statement| Correction { window: Some(secs(window)), ..statement };
+    let of = |window, statement| RateLimitFeedback { window: Some(secs(window)), ..statement };
     let lease = bench.take(1).remove(0);
     let both = [of(60, statement(60, 9, secs(51))), of(86_400, statement(1_000, 500, secs(43_200)))];
     bench.machine.rate_limit_feedback(bench.now, lease.id(), &both);
@@ -266,14 +266,14 @@ fn a_reset_in_the_past_delays_calls_only_as_long_as_the_rate() {
 
 #[test]
 fn impossible_numbers_are_ignored() {
-    let nothing = Correction::of(Dimension::Requests);
+    let nothing = RateLimitFeedback::of(Dimension::Requests);
     for statement in [
         statement(0, 0, secs(60)),
         statement(u64::MAX, 0, secs(60)),
-        Correction { limit: None, ..statement(9, 0, secs(60)) },
-        Correction { remaining: None, ..statement(9, 0, secs(60)) },
-        Correction { reset_after: None, ..statement(9, 0, secs(60)) },
-        Correction { window: Some(Duration::ZERO), reset_after: None, ..statement(9, 0, secs(60)) },
+        RateLimitFeedback { limit: None, ..statement(9, 0, secs(60)) },
+        RateLimitFeedback { remaining: None, ..statement(9, 0, secs(60)) },
+        RateLimitFeedback { reset_after: None, ..statement(9, 0, secs(60)) },
+        RateLimitFeedback { window: Some(Duration::ZERO), reset_after: None, ..statement(9, 0, secs(60)) },
         nothing,
     ] {
         let mut bench = bench();
@@ -292,7 +292,7 @@ fn the_largest_numbers_do_not_overflow() {
         [(None, Duration::MAX), (Some(Duration::MAX), Duration::MAX), (None, Duration::from_nanos(1))]
     {
         let lease = bench.take(1).remove(0);
-        let statement = Correction { window, ..statement(MAX_LIMIT, 1, reset) };
+        let statement = RateLimitFeedback { window, ..statement(MAX_LIMIT, 1, reset) };
         bench.machine.rate_limit_feedback(bench.now, lease.id(), &[statement]);
         bench.end(lease, Completion::from(Outcome::Success).used(Usage::tokens(u32::MAX, u32::MAX)));
         bench.after(secs(100));
@@ -351,7 +351,7 @@ fn a_rate_limited_call_returns_nothing_that_the_provider_did_not_count() {
 #[test]
 fn calls_without_an_estimate_count_as_the_typical_usage() {
     let mut bench = bench();
-    let tokens = |left, reset| Correction { dimension: Dimension::TotalTokens, ..statement(6_000, left, reset) };
+    let tokens = |left, reset| RateLimitFeedback { dimension: Dimension::TotalTokens, ..statement(6_000, left, reset) };
     let used = |tokens| Completion::from(Outcome::Success).used(Usage::tokens(tokens, 0));
     // The typical usage is not known yet, so only the limit algorithm applies.
     let lease = bench.take(1).remove(0);
@@ -368,7 +368,7 @@ fn calls_without_an_estimate_count_as_the_typical_usage() {
 fn calls_with_an_estimate_count_as_their_estimate() {
     let mut bench = bench();
     let lease = bench.take(1).remove(0);
-    let statement = Correction { dimension: Dimension::TotalTokens, ..statement(6_000, 1_000, secs(50)) };
+    let statement = RateLimitFeedback { dimension: Dimension::TotalTokens, ..statement(6_000, 1_000, secs(50)) };
     send_statement(&mut bench, &lease, statement);
     let request = Request::new(CHAT).estimated(Usage::tokens(300, 100));
     let granted = core::iter::from_fn(|| bench.machine.try_acquire(bench.now, &request).ok()).count();
@@ -378,7 +378,7 @@ fn calls_with_an_estimate_count_as_their_estimate() {
 #[test]
 fn a_very_large_output_estimate_counts_as_twice_the_typical_output() {
     let mut bench = bench();
-    let tokens = Correction { dimension: Dimension::TotalTokens, ..statement(6_000, 5_000, secs(10)) };
+    let tokens = RateLimitFeedback { dimension: Dimension::TotalTokens, ..statement(6_000, 5_000, secs(10)) };
     let lease = bench.take(1).remove(0);
     send_statement(&mut bench, &lease, tokens);
     bench.end(lease, Completion::from(Outcome::Success).used(Usage::tokens(100, 200)));
@@ -391,7 +391,8 @@ fn a_very_large_output_estimate_counts_as_twice_the_typical_output() {
 fn at_most_eight_rates_of_a_resource_are_kept() {
     let mut bench = bench();
     let lease = bench.take(1).remove(0);
-    let all: Vec<_> = (1..20).map(|nth| Correction { window: Some(secs(nth)), ..statement(9, 9, secs(1)) }).collect();
+    let all: Vec<_> =
+        (1..20).map(|nth| RateLimitFeedback { window: Some(secs(nth)), ..statement(9, 9, secs(1)) }).collect();
     bench.machine.rate_limit_feedback(bench.now, lease.id(), &all);
     assert_eq!(bench.state().budgets.len(), 8);
 }

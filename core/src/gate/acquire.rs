@@ -76,7 +76,7 @@ impl<G: GateRef> Future for AcquireOf<G> {
         let Self { gate: held_gate, request, retry, token, queued } = &mut *self;
         let Some(gate) = held_gate.as_ref() else { panic!("`Acquire` was polled after it was ready") };
         let gate = gate.gate();
-        let mut answer = match *queued {
+        let mut outcome = match *queued {
             None => gate
                 .start_acquire(request, *retry, token.as_ref(), queued, context.waker())
                 .map_ok(PermitOf::into_lease),
@@ -87,15 +87,15 @@ impl<G: GateRef> Future for AcquireOf<G> {
                     gate.shared.release(lease, &Outcome::LocalCancelled.into());
                     gate.acquire_again(request, deadline, *retry, token.as_ref(), queued, context.waker())
                 }
-                answer => answer.map_ok(Some),
+                outcome => outcome.map_ok(Some),
             },
         };
-        while let Poll::Ready(Err(Denial { reason: DenialReason::UseFallback, changes_at })) = answer {
+        while let Poll::Ready(Err(Denial { reason: DenialReason::UseFallback, changes_at })) = outcome {
             *queued = None;
-            answer = gate.acquire_again(request, changes_at, *retry, token.as_ref(), queued, context.waker());
+            outcome = gate.acquire_again(request, changes_at, *retry, token.as_ref(), queued, context.waker());
         }
         // No external code runs from here on, so the lease always reaches its permit.
-        match (answer, held_gate.take()) {
+        match (outcome, held_gate.take()) {
             (Poll::Ready(Ok(lease)), Some(gate)) => Poll::Ready(Ok(PermitOf::new(gate, lease))),
             (Poll::Ready(Err(denial)), _) => Poll::Ready(Err(denial)),
             (_, gate) => {

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-use crate::budget::{BudgetConfig, BudgetKey, Correction, WalletLease, WalletReport};
+use crate::budget::{BudgetConfig, BudgetKey, RateLimitFeedback, WalletLease, WalletReport};
 use crate::error::ConfigError;
 use crate::lease::LeaseId;
 use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
@@ -132,12 +132,12 @@ impl GateControl<'_> {
 
     /// Corrects a budget with a statement of the provider. Returns whether a budget changed. See
     /// [`RequestAdmission::correct_budget`].
-    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &Correction) -> bool {
+    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &RateLimitFeedback) -> bool {
         self.0.correct_budget(now, resource, correction)
     }
 
     /// Applies the rates that the answer to a call states. See [`RequestAdmission::rate_limit_feedback`].
-    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, corrections: &[Correction]) -> bool {
+    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, corrections: &[RateLimitFeedback]) -> bool {
         self.0.rate_limit_feedback(now, lease, corrections)
     }
 

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::Gate;
-use crate::budget::Correction;
+use crate::budget::RateLimitFeedback;
 use crate::lease::LeaseId;
 use crate::request::{AfterCall, Completion, Outcome, RequestLease, ResourceId};
 use crate::runtime::Host;
@@ -98,7 +98,7 @@ impl<G: GateRef> PermitOf<G> {
     /// Applies the rate limits that an answer states, as in
     /// [`RequestAdmission::rate_limit_feedback`](crate::request::RequestAdmission::rate_limit_feedback). Call
     /// it as soon as the headers of the answer are available, and before [`Self::finish`].
-    pub fn rate_limit_feedback(&self, corrections: &[Correction]) {
+    pub fn rate_limit_feedback(&self, corrections: &[RateLimitFeedback]) {
         if let Some(lease) = self.lease.as_ref().filter(|_| !corrections.is_empty()) {
             self.gate.gate().with(|machine, now| machine.rate_limit_feedback(now, lease.id(), corrections));
         }

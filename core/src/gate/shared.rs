@@ -163,19 +163,19 @@ impl<H: Host> Shared<H> {
         into.extend(core::iter::from_fn(|| state.machine.poll_event()));
     }
 
-    /// Takes the answer at `slot`, or sets `waker` to be woken by it.
+    /// Takes the outcome at `slot`, or sets `waker` to be woken by it.
     pub(super) fn poll_answer(&self, slot: WaiterSlot, waker: &Waker) -> Poll<WaiterOutcome> {
-        // A waiter that was woken finds its answer without cloning a waker.
-        let answer = self.state.lock().waiters.take_answer(slot);
-        match answer {
-            Some(answer) => Poll::Ready(answer),
+        // A waiter that was woken finds its outcome without cloning a waker.
+        let outcome = self.state.lock().waiters.take_outcome(slot);
+        match outcome {
+            Some(outcome) => Poll::Ready(outcome),
             None => self.wait(slot, waker),
         }
     }
 
-    /// Sets `waker` to be woken by the answer at `slot`. For a new waiter, which rarely has an answer yet.
+    /// Sets `waker` to be woken by the outcome at `slot`. For a new waiter, which rarely has an outcome yet.
     fn wait(&self, slot: WaiterSlot, waker: &Waker) -> Poll<WaiterOutcome> {
-        // Cloning and dropping a waker may panic. Neither happens under the lock, or while an answer is
+        // Cloning and dropping a waker may panic. Neither happens under the lock, or while an outcome is
         // outside its slot.
         let waker = waker.clone();
         let waits = self.state.lock().waiters.set_waker(slot, waker);
@@ -186,8 +186,8 @@ impl<H: Host> Shared<H> {
             }
             Err(unused) => {
                 drop(unused);
-                let answer = self.state.lock().waiters.take_answer(slot);
-                answer.map_or(Poll::Pending, Poll::Ready)
+                let outcome = self.state.lock().waiters.take_outcome(slot);
+                outcome.map_or(Poll::Pending, Poll::Ready)
             }
         }
     }
@@ -209,11 +209,11 @@ impl<H: Host> Shared<H> {
                 state.machine.cancel(now, waiter);
                 waker
             }
-            Some(Removed::Answered(Ok(lease))) => {
+            Some(Removed::Decided(Ok(lease))) => {
                 state.release_cancelled(now, lease);
                 None
             }
-            Some(Removed::Answered(Err(_))) | None => None,
+            Some(Removed::Decided(Err(_))) | None => None,
         });
         drop(unused_waker);
     }
@@ -278,7 +278,7 @@ impl<H: Host> Gate<H> {
             None => machine.needs_clock_to_admit(request),
             Some(_) => machine.needs_clock_to_admit_yielding(request),
         };
-        let answer =
+        let outcome =
             self.shared.untimed_command(needs_clock, |state, now| match state.acquire(now, request, retry, token) {
                 AcquireResult::Granted(lease) => Some(Ok(PermitOf::new(self, Some(lease)))),
                 AcquireResult::Denied(denial) => Some(Err(denial)),
@@ -288,8 +288,8 @@ impl<H: Host> Gate<H> {
                     None
                 }
             });
-        match (answer, *queued) {
-            (Some(answer), _) => Poll::Ready(answer),
+        match (outcome, *queued) {
+            (Some(outcome), _) => Poll::Ready(outcome),
             (None, Some(QueuedWaiter { slot, .. })) => {
                 self.shared.wait(slot, waker).map_ok(|lease| PermitOf::new(self, Some(lease)))
             }
@@ -400,15 +400,15 @@ impl<L: RawMutex> GateState<L> {
         self.timer.waker.take()
     }
 
-    /// Stores the answer of one waiter, and returns the waker to wake.
+    /// Stores the outcome of one waiter, and returns the waker to wake.
     #[inline]
     fn store(&mut self, now: Instant, effect: RequestEffect) -> Option<Waker> {
-        let (waiter, answer) = match effect {
+        let (waiter, outcome) = match effect {
             RequestEffect::Granted { waiter, lease } => (waiter, Ok(lease)),
             RequestEffect::Denied { waiter, denial } => (waiter, Err(denial)),
             RequestEffect::HealthCall { lease } => return self.health_calls.push(lease),
         };
-        match self.waiters.answer(waiter, answer) {
+        match self.waiters.decide(waiter, outcome) {
             Ok(waker) => waker,
             // The waiter was queued by a command of `Gate::with`, so the gate has no slot for it.
             Err(Ok(lease)) => {

@@ -13,15 +13,15 @@ use crate::limit::{Aimd, LimitChoice, LimitConfig};
 use crate::request::ResourceId;
 use crate::runtime::Host;
 use crate::share::{
-    Member, MemberHandle, MemberId, MemberState, Role, Session, SessionSettings, StoreAnswer, StoreStep,
+    Member, MemberHandle, MemberId, MemberState, Role, Session, SessionSettings, StoreReply, StoreStep,
 };
 use crate::time::{Duration, Instant};
 
 /// A resource whose limit is a share: connects the [`Session`] of this process to the gate.
 ///
 /// The host has a store, and drives this as it drives a session: [`SharedLimit::update`] at the instant of
-/// [`SharedLimit::poll_timeout`], then each step of [`SharedLimit::poll_step`] at the store, whose answer it
-/// passes to [`SharedLimit::on_answer`]. No waker runs under its lock.
+/// [`SharedLimit::poll_timeout`], then each step of [`SharedLimit::poll_step`] at the store, whose reply it
+/// passes to [`SharedLimit::on_reply`]. No waker runs under its lock.
 pub struct SharedLimit<H: Host, L: RawMutex> {
     gate: Gate<H>,
     resource: ResourceId,
@@ -96,12 +96,12 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
         self.session.lock().poll_step(role)
     }
 
-    /// Handles the answer to the last step of a role, see [`Session::on_answer`], and serves the waiters of
+    /// Handles the reply to the last step of a role, see [`Session::on_reply`], and serves the waiters of
     /// the gate after a change of the share.
-    pub fn on_answer(&self, role: Role, answer: Result<StoreAnswer, String>) {
+    pub fn on_reply(&self, role: Role, reply: Result<StoreReply, String>) {
         // No call may start between the two: it would spend amounts of a lease that has lapsed.
         let has_changed = self.gate.with(|machine, now| {
-            let has_changed = self.session.lock().on_answer(now, role, answer);
+            let has_changed = self.session.lock().on_reply(now, role, reply);
             self.lease_budgets(machine, now);
             has_changed
         });

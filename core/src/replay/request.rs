@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 
 use super::recorded::{Machine, Recorded};
-use crate::budget::{BudgetConfig, BudgetKey, Correction, WalletLease, WalletReport};
+use crate::budget::{BudgetConfig, BudgetKey, RateLimitFeedback, WalletLease, WalletReport};
 use crate::error::ConfigError;
 use crate::lease::{LeaseId, ReleaseResult};
 use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
@@ -132,13 +132,13 @@ impl Recorded<RequestAdmission> {
     }
 
     /// Records and calls [`RequestAdmission::correct_budget`].
-    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &Correction) -> bool {
+    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &RateLimitFeedback) -> bool {
         self.record(|| RequestCommand::CorrectBudget { now, resource, correction: *correction });
         self.machine.correct_budget(now, resource, correction)
     }
 
     /// Records and calls [`RequestAdmission::rate_limit_feedback`].
-    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, corrections: &[Correction]) -> bool {
+    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, corrections: &[RateLimitFeedback]) -> bool {
         self.record(|| RequestCommand::RateLimitFeedback { now, lease, corrections: corrections.to_vec() });
         self.machine.rate_limit_feedback(now, lease, corrections)
     }

@@ -3,9 +3,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::answer::{Retry, WaiterId};
 use super::keys::{Domain, ProviderModelId, Request, ResourceId};
-use crate::budget::{BudgetConfig, Correction};
+use super::result::{Retry, WaiterId};
+use crate::budget::{BudgetConfig, RateLimitFeedback};
 use crate::call::Completion;
 use crate::lease::LeaseId;
 use crate::limit::{LimitChoice, LimitConfig};
@@ -59,12 +59,12 @@ pub enum RequestCommand {
     CorrectBudget {
         now: Instant,
         resource: ResourceId,
-        correction: Correction,
+        correction: RateLimitFeedback,
     },
     RateLimitFeedback {
         now: Instant,
         lease: LeaseId,
-        corrections: Vec<Correction>,
+        corrections: Vec<RateLimitFeedback>,
     },
     Group {
         name: String,

@@ -3,7 +3,7 @@
 //! Correlations are recorded only while events are enabled, and are stored apart from the waiters and leases.
 //! Without events a request has no cost for them.
 
-use super::answer::WaiterId;
+use super::result::WaiterId;
 use crate::event::Correlation;
 use crate::id::SecondaryMap;
 use crate::lease::LeaseId;

@@ -6,8 +6,8 @@
 //! Reading events is optional, unlike polling effects: at most [`MAX_PENDING`] events are kept, and further
 //! ones are dropped and counted.
 
-use super::answer::{Denial, DenialReason, WaiterId};
 use super::keys::{ProviderModelId, ResourceId};
+use super::result::{Denial, DenialReason, WaiterId};
 use super::snapshot::UnavailableCause;
 use crate::budget::{Dimension, StatedRate};
 use crate::call::Outcome;

@@ -57,7 +57,6 @@
 //! [`Outcome::KeyRejected`]); sending it again cannot succeed.
 
 mod admission;
-mod answer;
 mod command;
 mod config;
 mod correlations;
@@ -67,6 +66,7 @@ mod keys;
 mod pressure;
 mod provider;
 pub mod response;
+mod result;
 mod shared;
 mod snapshot;
 mod timers;
@@ -93,11 +93,11 @@ mod tests_ramp;
 pub use crate::call::{Completion, Outcome};
 pub use crate::limit::{CooldownRule, CutRule, LimitConfig};
 pub use admission::{CallWait, MAX_UNREGISTERED_TENANTS, RequestAdmission};
-pub use answer::{AcquireResult, AfterCall, Denial, DenialReason, RequestEffect, RequestLease, Retry, WaiterId};
 pub use command::RequestCommand;
 pub use config::{HealthConfig, RequestConfig};
 pub use keys::{Domain, FallbackId, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};
 pub use pressure::RequestPressure;
+pub use result::{AcquireResult, AfterCall, Denial, DenialReason, RequestEffect, RequestLease, Retry, WaiterId};
 pub use snapshot::{
     HealthState, ProviderModelSnapshot, ResourceBaseline, ResourceSnapshot, ResourceStats, UnavailableCause,
 };

@@ -2,13 +2,13 @@
 
 use alloc::collections::VecDeque;
 
-use super::answer::{Denial, RequestEffect, WaiterId};
 use super::config::RequestConfig;
 use super::correlations::Correlations;
 use super::event::{EventLog, EventScope, RequestEventPayload};
 use super::fallbacks::Fallbacks;
 use super::keys::ResourceId;
 use super::provider::resource::CallRecord;
+use super::result::{Denial, RequestEffect, WaiterId};
 use super::timers::Timer;
 use super::waiter::Waiter;
 use super::yielding::YieldingWaiters;

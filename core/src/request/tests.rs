@@ -454,7 +454,7 @@ fn ids_of_another_controller_are_rejected_without_a_panic() {
     assert!(bench.machine.set_algorithm(bench.now, foreign, Box::new(limit::Fixed::new(3))).is_err());
     assert!(bench.machine.set_budgets(bench.now, foreign, &[]).is_err());
     assert!(bench.machine.set_resource_weight(foreign, 1.0).is_err());
-    let correction = budget::Correction::of(budget::Dimension::Requests);
+    let correction = budget::RateLimitFeedback::of(budget::Dimension::Requests);
     assert!(!bench.machine.correct_budget(bench.now, foreign, &correction));
 }
 

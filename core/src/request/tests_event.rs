@@ -3,7 +3,7 @@ use std::vec::Vec;
 use super::event::{EventScope, MAX_PENDING, RequestEvent, RequestEventKind, RequestEventPayload, RequestInterest};
 use super::testing::{Bench, CHAT};
 use super::*;
-use crate::budget::{BudgetConfig, Correction, Dimension};
+use crate::budget::{BudgetConfig, Dimension, RateLimitFeedback};
 use crate::lease::ReleaseResult;
 use crate::time::{Duration, Instant};
 use RequestEventKind::*;
@@ -147,7 +147,7 @@ fn registrations_cap_changes_and_corrections_are_emitted() {
     assert_eq!(payloads[2], (EventScope::Resource(CHAT), RequestEventPayload::LimitDecreased { from: 8, to: 5 }));
     let budget = BudgetConfig::per_minute(Dimension::Requests, 60);
     bench.machine.set_budgets(bench.now, CHAT, &[budget]).expect("a valid budget");
-    let correction = Correction { remaining: Some(7), ..Correction::of(Dimension::Requests) };
+    let correction = RateLimitFeedback { remaining: Some(7), ..RateLimitFeedback::of(Dimension::Requests) };
     bench.machine.correct_budget(bench.now, CHAT, &correction);
     let corrected = RequestEventPayload::BudgetCorrected { dimension: Dimension::Requests, before: 60, after: 7 };
     assert_eq!(drain(&mut bench)[0].payload, corrected);

@@ -1,8 +1,8 @@
 //! A request that waits.
 
-use super::answer::FailedProbes;
 use super::keys::{FallbackId, ResourceId};
 use super::provider::health::Attempt;
+use super::result::FailedProbes;
 use crate::budget::Usage;
 use crate::id::SlotKey;
 use crate::limit::controller::RecordedInstant;

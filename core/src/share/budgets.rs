@@ -8,8 +8,8 @@
 //!   new grants <= amount in the bucket - sum over the members of outstanding
 //! ```
 //!
-//! A budget is named by what it counts and its window ([`BudgetKey`]). The rate and the burst are those of the
-//! leader. A member gets grants of the budgets that it has reported.
+//! A budget is named by what it counts and its window ([`BudgetKey`]). The rate and the burst are those of
+//! the leader. A member gets grants of the budgets that it has reported.
 //!
 //! A grant is made for the next call of a member with all its budgets at once: members that each had a part
 //! of what their calls need could wait for each other. What is left after the next calls is divided by

@@ -44,7 +44,7 @@ const MAX_CALLS: u64 = 1 << 16;
 pub enum CoordinatorEffect {
     /// Read the reports written since the last time, and pass them to [`Coordinator::on_reports`].
     ReadReports,
-    /// Write this decision, and pass the answer to [`Coordinator::on_decided`].
+    /// Write this decision, and pass the reply to [`Coordinator::on_decided`].
     Decide(Decide),
 }
 
@@ -305,7 +305,7 @@ impl Coordinator {
         self.decide(now);
     }
 
-    /// Handles the store's answer to a decision. Returns whether this is still the leader. If it is not, the
+    /// Handles the store's reply to a decision. Returns whether this is still the leader. If it is not, the
     /// host drops it.
     ///
     /// If the store has a decision with a higher version, which a leader without a readable snapshot does not

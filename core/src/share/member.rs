@@ -35,7 +35,7 @@ pub enum MemberEffect {
     Report(MemberReport),
     /// Read the newest decision, and pass it to [`Member::on_decision`].
     ReadDecision,
-    /// Try to take the lead, and pass the term in the answer to [`Member::on_lead`].
+    /// Try to take the lead, and pass the term in the reply to [`Member::on_lead`].
     TakeLead(TakeLead),
 }
 
@@ -217,7 +217,7 @@ impl Member {
             term: Term::default(),
             requested: None,
             led: None,
-            // The first process takes the lead at once. Any other gets the present term as the answer.
+            // The first process takes the lead at once. Any other gets the present term as the reply.
             takes_lead_at: now,
             effects: VecDeque::new(),
             config,
@@ -294,7 +294,7 @@ impl Member {
         true
     }
 
-    /// Handles the present term, which is the store's answer to a request for the lead. Returns whether it is
+    /// Handles the present term, which is the store's reply to a request for the lead. Returns whether it is
     /// that of the latest request. This process is then the leader, and the host creates a
     /// [`Coordinator`](super::Coordinator).
     pub fn on_lead(&mut self, term: Term) -> bool {
@@ -366,7 +366,7 @@ impl Member {
     /// | its lease is valid | the share, less the frozen slots |
     /// | its lease has lapsed | none |
     /// | at its last beat, a TTL had passed as well since it adopted a decision | by [`OnLoss`] |
-    /// | its beat is overdue by a TTL: the process was suspended; and for a TTL from the next beat on | none |
+    /// | its beat is overdue by a TTL (the process was suspended), and for a TTL from the next beat | none |
     /// | it leaves | none |
     #[must_use]
     pub fn room(&self, now: Instant) -> u32 {
@@ -471,7 +471,8 @@ impl Member {
         }));
     }
 
-    /// Returns whether the beat is overdue by a TTL, so that the process was suspended for at least this long.
+    /// Returns whether the beat is overdue by a TTL, so that the process was suspended for at least this
+    /// long.
     fn is_overdue(&self, now: Instant) -> bool {
         now >= self.next_beat + self.config.ttl
     }

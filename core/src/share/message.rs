@@ -15,7 +15,7 @@ use crate::portable_hasher::PortableHasher;
 /// it.
 pub(super) const MAX_NUMBER: u64 = 1 << 53;
 
-/// The highest version. A report, a decision or an answer of the store with a higher one is damaged and
+/// The highest version. A report, a decision or a reply of the store with a higher one is damaged and
 /// ignored.
 pub(super) const MAX_VERSION: u64 = MAX_NUMBER - (1 << 39);
 
@@ -262,7 +262,7 @@ pub struct Decide {
     pub snapshot: LeaderSnapshot,
 }
 
-/// The store's answer to a decision.
+/// The store's reply to a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Decided {
@@ -284,7 +284,7 @@ pub struct TakeLead {
     pub term: Term,
 }
 
-/// The store's answer to [`TakeLead`].
+/// The store's reply to [`TakeLead`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lead {

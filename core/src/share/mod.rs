@@ -49,9 +49,9 @@
 //! before the first byte of the call.
 //!
 //! A member whose lease has lapsed starts no call. If it has adopted no decision for a TTL either, [`OnLoss`]
-//! decides what it does from its next beat on. A member whose beat is overdue by a TTL was suspended: it waits
-//! for a TTL more, because its next share may arrive. When the leader reclaims the share, the idle slots are free at once. The slots of
-//! the calls that the member reported last are reserved for longer:
+//! decides what it does from its next beat on. A member whose beat is overdue by a TTL was suspended: it
+//! waits for a TTL more, because its next share may arrive. When the leader reclaims the share, the idle
+//! slots are free at once. The slots of the calls that the member reported last are reserved for longer:
 //! `min(call timeout, max(TTL, 2 x p95))`, where p95 is the 95th percentile of the latest latencies of all
 //! members.
 //!
@@ -140,11 +140,11 @@
 //! An amount that is spent is granted again only after its report, a decision and the way of both, which is
 //! about 0.3 s. So a burst of less than the refill of that time allows about one burst in each 0.3 s.
 //!
-//! A budget has the same [key](crate::budget::BudgetKey) in all processes: what it counts, and its window. The
-//! rate and the burst are those of the leader. A member gets grants of the budgets that it has reported. Of a
-//! budget that the leader does not have, nothing is granted, and
-//! [`CallWait::SharedBudget`](crate::request::CallWait::SharedBudget) says so. A budget that is added to those
-//! of a leader, or that the snapshot does not contain, begins empty.
+//! A budget has the same [key](crate::budget::BudgetKey) in all processes: what it counts, and its window.
+//! The rate and the burst are those of the leader. A member gets grants of the budgets that it has reported.
+//! Of a budget that the leader does not have, nothing is granted, and
+//! [`CallWait::SharedBudget`](crate::request::CallWait::SharedBudget) says so. A budget that is added to
+//! those of a leader, or that the snapshot does not contain, begins empty.
 //!
 //! The leader grants the next call of each member first, by weight, with all its budgets at once. What is
 //! left is divided by weighted max-min fairness. A report asks for what can start soon: the calls that wait
@@ -157,8 +157,8 @@
 //! A wallet is leased like a share. When the lease lapses, the member hands it back, and when the leader
 //! reclaims the lease, it counts the wallet as spent, also if the member returns: as much may have refilled
 //! since then, and both at once could be more than the burst. With the snapshot, the next leader gets the
-//! amount in each bucket, and what is outstanding at each member. Without a snapshot its buckets are full, and
-//! empty once a report shows that there were other decisions.
+//! amount in each bucket, and what is outstanding at each member. Without a snapshot its buckets are full,
+//! and empty once a report shows that there were other decisions.
 //!
 //! A remaining amount that a provider states lowers the wallet of the process that reads it. A lower limit
 //! that it states has no effect on a shared budget.
@@ -189,7 +189,7 @@
 //! | store unreachable for less than the TTL | none, except that no amounts of budgets are granted |
 //! | store unreachable for longer | [`OnLoss`] |
 //! | store flushed, or its last writes lost | the leader writes its state again with the next decision |
-//! | process suspended for longer than the TTL | no call starts on the lapsed lease, nor for a TTL without a share |
+//! | process suspended for longer than the TTL | no call starts on the lapsed lease, nor for a TTL after it |
 //!
 //! # When more calls than the limit are in flight
 //!
@@ -273,5 +273,5 @@ pub use message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, KnownWallet, Lead, LeaderSnapshot, MemberId,
     MemberReport, MemberShare, TakeLead, Term,
 };
-pub use session::{Role, Session, SessionSettings, StoreAnswer, StoreStep};
+pub use session::{Role, Session, SessionSettings, StoreReply, StoreStep};
 pub use store::{MemoryStore, Reports};

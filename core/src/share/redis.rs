@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use serde::Serialize;
 
 use super::message::{Decided, Lead, MAX_NUMBER, Term};
-use super::session::{StoreAnswer, StoreStep};
+use super::session::{StoreReply, StoreStep};
 use super::store::Reports;
 
 /// The version of the messages. It changes with every change of them that an older process cannot read.
@@ -227,16 +227,16 @@ impl RedisLimit {
     /// # Errors
     ///
     /// A value that the step needs cannot be read.
-    pub fn answer(&self, step: &StoreStep, reply: Reply) -> Result<StoreAnswer, DamagedValue> {
+    pub fn read_reply(&self, step: &StoreStep, reply: Reply) -> Result<StoreReply, DamagedValue> {
         let damaged = |field| DamagedValue { key: self.state.clone(), field };
         let term = |text: Option<&str>| text.and_then(read_term).ok_or_else(|| damaged("term"));
         Ok(match step {
-            StoreStep::Report(_) => StoreAnswer::Reported,
+            StoreStep::Report(_) => StoreReply::Reported,
             StoreStep::DecisionsSince { term, version } => {
                 let text = reply.into_iter().next().flatten();
                 let newest = text.map(|text| serde_json::from_str(&text)).transpose();
                 let newest = newest.map_err(|_| damaged("decision"))?;
-                StoreAnswer::Decision(
+                StoreReply::Decision(
                     newest.filter(|newest: &super::Decision| (newest.term, newest.version) != (*term, *version)),
                 )
             }
@@ -245,14 +245,14 @@ impl RedisLimit {
                 let term = term(texts.next().flatten().as_deref())?;
                 let text = texts.next().flatten();
                 let snapshot = text.as_ref().and_then(|text| serde_json::from_str(text).ok());
-                StoreAnswer::Lead(Lead { term, is_damaged: text.is_some() && snapshot.is_none(), snapshot })
+                StoreReply::Lead(Lead { term, is_damaged: text.is_some() && snapshot.is_none(), snapshot })
             }
-            StoreStep::ReportsSince(position) => StoreAnswer::Reports(read_reports(&reply, *position)),
+            StoreStep::ReportsSince(position) => StoreReply::Reports(read_reports(&reply, *position)),
             StoreStep::Decide { .. } => {
                 let mut texts = reply.iter().map(Option::as_deref);
                 let term = term(texts.next().flatten())?;
                 let version = texts.next().flatten().and_then(|text| text.parse().ok());
-                StoreAnswer::Decided(Decided { term, version: version.ok_or_else(|| damaged("version"))? })
+                StoreReply::Decided(Decided { term, version: version.ok_or_else(|| damaged("version"))? })
             }
         })
     }

@@ -67,7 +67,7 @@ pub enum StoreStep {
 ///
 /// Exhaustive on purpose, as the steps are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreAnswer {
+pub enum StoreReply {
     /// To [`StoreStep::Report`].
     Reported,
     /// To [`StoreStep::DecisionsSince`].
@@ -82,16 +82,16 @@ pub enum StoreAnswer {
 
 impl MemoryStore {
     /// Carries out one step.
-    pub fn run(&mut self, step: StoreStep) -> StoreAnswer {
+    pub fn run(&mut self, step: StoreStep) -> StoreReply {
         match step {
             StoreStep::Report(report) => {
                 self.report(report);
-                StoreAnswer::Reported
+                StoreReply::Reported
             }
-            StoreStep::DecisionsSince { term, version } => StoreAnswer::Decision(self.decisions_since(term, version)),
-            StoreStep::TakeLead(request) => StoreAnswer::Lead(self.take_lead(request)),
-            StoreStep::ReportsSince(position) => StoreAnswer::Reports(self.reports_since(position)),
-            StoreStep::Decide { decide, read } => StoreAnswer::Decided(self.decide(decide, read)),
+            StoreStep::DecisionsSince { term, version } => StoreReply::Decision(self.decisions_since(term, version)),
+            StoreStep::TakeLead(request) => StoreReply::Lead(self.take_lead(request)),
+            StoreStep::ReportsSince(position) => StoreReply::Reports(self.reports_since(position)),
+            StoreStep::Decide { decide, read } => StoreReply::Decided(self.decide(decide, read)),
         }
     }
 }
@@ -119,7 +119,7 @@ enum StepKind {
     ReadSnapshot,
 }
 
-/// A step whose answer is awaited.
+/// A step whose reply is awaited.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     kind: StepKind,
@@ -131,7 +131,7 @@ struct Awaited {
 ///
 /// It does no input or output. The host calls [`Session::handle_timeout`] at the instant of
 /// [`Session::poll_timeout`], carries out the steps that [`Session::poll_step`] returns for either role, and
-/// passes each answer to [`Session::on_answer`]. A step that fails is not repeated: the next beat makes a new
+/// passes each reply to [`Session::on_reply`]. A step that fails is not repeated: the next beat makes a new
 /// one.
 ///
 /// All instants are those of the host.
@@ -243,40 +243,40 @@ impl<L: RawMutex> Session<L> {
         }
     }
 
-    /// Handles the store's answer to the last step of `role`, or the text of the error if it failed. Returns
+    /// Handles the store's reply to the last step of `role`, or the text of the error if it failed. Returns
     /// whether the limit of the process may have changed.
-    pub fn on_answer(&mut self, now: Instant, role: Role, answer: Result<StoreAnswer, String>) -> bool {
+    pub fn on_reply(&mut self, now: Instant, role: Role, reply: Result<StoreReply, String>) -> bool {
         let now = self.member.to_member(now);
         let awaited = match role {
             Role::Member => self.awaited_by_member.take(),
             Role::Leader => self.awaited_by_leader.take(),
         };
         let Some(Awaited { kind, is_last }) = awaited else { return false };
-        let answer = match answer {
-            Ok(answer) => answer,
+        let reply = match reply {
+            Ok(reply) => reply,
             Err(error) => {
                 self.errors.insert(kind, error);
                 return false;
             }
         };
         self.errors.remove(&kind);
-        match answer {
-            StoreAnswer::Reported => self.has_left |= is_last,
-            StoreAnswer::Decision(None) => {}
-            StoreAnswer::Decision(Some(decision)) => {
+        match reply {
+            StoreReply::Reported => self.has_left |= is_last,
+            StoreReply::Decision(None) => {}
+            StoreReply::Decision(Some(decision)) => {
                 self.newest = (decision.term, decision.version);
                 // There is a leader again.
                 self.errors.remove(&StepKind::TakeLead);
                 return self.member.with(|member| member.on_decision(now, &decision));
             }
-            StoreAnswer::Lead(lead) => self.on_lead(lead),
-            StoreAnswer::Reports(reports) => {
+            StoreReply::Lead(lead) => self.on_lead(lead),
+            StoreReply::Reports(reports) => {
                 if let Some(leadership) = &mut self.leadership {
                     leadership.read = reports.next;
                     leadership.leader.on_reports(now, &reports.reports);
                 }
             }
-            StoreAnswer::Decided(decided) => {
+            StoreReply::Decided(decided) => {
                 if self.leadership.as_mut().is_some_and(|leadership| !leadership.leader.on_decided(decided)) {
                     self.leadership = None;
                     // Its steps are not repeated.
@@ -309,7 +309,7 @@ impl<L: RawMutex> Session<L> {
 
 /// Output and state.
 impl<L: RawMutex> Session<L> {
-    /// Returns the next step of a role, unless the answer to its last one is awaited or none is due.
+    /// Returns the next step of a role, unless the reply to its last one is awaited or none is due.
     pub fn poll_step(&mut self, role: Role) -> Option<StoreStep> {
         match role {
             Role::Member => self.poll_step_of_member(),
@@ -352,7 +352,7 @@ impl<L: RawMutex> Session<L> {
         Some(step)
     }
 
-    /// Returns when to call [`Session::handle_timeout`], or `None` while only answers of the store are
+    /// Returns when to call [`Session::handle_timeout`], or `None` while only replies of the store are
     /// awaited. An instant in the past is due now.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -445,18 +445,18 @@ mod tests {
         vec![GroupDemand::new("", 1.0, calls)]
     }
 
-    /// Carries out every step that is due until `end`. `answer` is the store. Returns the last instant.
+    /// Carries out every step that is due until `end`. `reply_to` is the store. Returns the last instant.
     fn run_with(
         session: &mut TestSession,
         mut now: Instant,
         end: Instant,
-        mut answer: impl FnMut(StoreStep) -> Result<StoreAnswer, String>,
+        mut reply_to: impl FnMut(StoreStep) -> Result<StoreReply, String>,
     ) -> Instant {
         while now < end {
             session.handle_timeout(now, &demand(CAP), CAP);
             while let Some((role, step)) = Role::ALL.into_iter().find_map(|role| Some((role, session.poll_step(role)?)))
             {
-                session.on_answer(now, role, answer(step));
+                session.on_reply(now, role, reply_to(step));
                 session.handle_timeout(now, &demand(CAP), CAP);
             }
             if session.has_ended() {
@@ -493,13 +493,13 @@ mod tests {
         session.handle_timeout(now, &demand(1), CAP);
         let member = session.poll_step(Role::Member);
         assert!(matches!(member, Some(StoreStep::Report(_))), "{member:?}");
-        assert_eq!(session.poll_step(Role::Member), None, "an answer is awaited");
+        assert_eq!(session.poll_step(Role::Member), None, "an reply is awaited");
         let later = now + Duration::from_millis(200);
         session.handle_timeout(later, &demand(1), CAP);
         let leader = session.poll_step(Role::Leader);
         assert!(matches!(leader, Some(StoreStep::ReportsSince(_))), "{leader:?}");
-        assert_eq!(session.poll_timeout(), None, "both answers are awaited");
-        assert!(!session.on_answer(later, Role::Member, Err("it is unreachable".to_string())));
+        assert_eq!(session.poll_timeout(), None, "both replies are awaited");
+        assert!(!session.on_reply(later, Role::Member, Err("it is unreachable".to_string())));
         let member = session.poll_step(Role::Member);
         assert!(matches!(member, Some(StoreStep::DecisionsSince { .. })), "{member:?}");
     }
@@ -522,8 +522,8 @@ mod tests {
         let (mut session, _) = session(1);
         let mut store = MemoryStore::default();
         let mut damage = |step| match store.run(step) {
-            StoreAnswer::Lead(lead) => Ok(StoreAnswer::Lead(Lead { is_damaged: true, ..lead })),
-            answer => Ok(answer),
+            StoreReply::Lead(lead) => Ok(StoreReply::Lead(Lead { is_damaged: true, ..lead })),
+            reply => Ok(reply),
         };
         let now = run_with(&mut session, Instant::ZERO, at(4_000), &mut damage);
         assert_eq!(session.error(), Some("its snapshot cannot be read, so the limit is learned anew"));

@@ -19,7 +19,7 @@ pub struct Reports {
 /// A store in memory: the reference of what a store does. A clone is a copy of its state, as of a backup.
 ///
 /// It keeps the newest report of each member, the newest decision, the present term and a snapshot. Each
-/// method is one atomic step. A step whose answer is lost may have run; repeating it is harmless.
+/// method is one atomic step. A step whose reply is lost may have run; repeating it is harmless.
 ///
 /// The machines call no store, so a host with a store over a network does the same five steps in its own way,
 /// also asynchronously. A step that failed is ignored, and the next beat tries again.

@@ -294,7 +294,7 @@ impl<P: TaskPolicy> Dispatcher<P> {
         match self.ledger.release(lease.id) {
             Ok(held) if held.has_yielded => self.yielded -= 1,
             Ok(held) => self.take_back(&held),
-            Err(answer) => return answer,
+            Err(result) => return result,
         }
         ReleaseResult::Released
     }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
-use tidegate_core::budget::{Correction, Dimension};
+use tidegate_core::budget::{Dimension, RateLimitFeedback};
 use tidegate_core::gate::Gate;
 use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
 use tidegate_core::runtime::{Host, Spawn, Timer};
@@ -59,7 +59,11 @@ impl Host for JumpingHost {
 
 /// Sends the gate a command that only updates its time.
 fn read_clock(gate: &Gate<JumpingHost>, resource: ResourceId) {
-    assert!(!gate.with(|machine, now| machine.correct_budget(now, resource, &Correction::of(Dimension::Requests))));
+    assert!(!gate.with(|machine, now| machine.correct_budget(
+        now,
+        resource,
+        &RateLimitFeedback::of(Dimension::Requests)
+    )));
 }
 
 /// Returns how often the gate's clock went backwards so far.

@@ -1,7 +1,7 @@
 use std::time::Duration as StdDuration;
 
 use super::*;
-use tidegate_core::budget::{BudgetConfig, Correction, Dimension};
+use tidegate_core::budget::{BudgetConfig, Dimension, RateLimitFeedback};
 use tidegate_core::limit::{LimitChoice, TideConfig};
 use tidegate_core::request::{LimitConfig, MAX_UNREGISTERED_TENANTS, Outcome};
 use tidegate_core::time::{Clock as _, Duration};
@@ -166,7 +166,8 @@ async fn a_remaining_amount_stated_by_the_provider_limits_the_budget() {
     let budget = BudgetConfig::per_minute(Dimension::Requests, 100);
     gate.register(&key, &Limits::at_most(8).with_algorithm(LimitChoice::Aimd).with_budget(budget)).unwrap();
     let permit = gate.acquire(&Call::new(key.clone())).await.unwrap();
-    permit.rate_limit_feedback(&[Correction { remaining: Some(0), ..Correction::of(Dimension::Requests) }]);
+    permit
+        .rate_limit_feedback(&[RateLimitFeedback { remaining: Some(0), ..RateLimitFeedback::of(Dimension::Requests) }]);
     permit.finish(Outcome::Success);
     assert_eq!(gate.try_acquire(&Call::new(key.clone())).unwrap_err().reason, DenialReason::BudgetExhausted);
     assert!(matches!(gate.why_idle(&key), Some(CallWait::NoRequests)));

@@ -47,7 +47,7 @@ impl<S: Store> Driver<S> {
             let next = shared.poll_timeout().unwrap_or(Instant::MAX);
             tokio::select! {
                 Some((role, answer)) = steps.next() => {
-                    shared.on_answer(role, answer.map_err(|error| error.to_string()));
+                    shared.on_reply(role, answer.map_err(|error| error.to_string()));
                 }
                 () = host.sleep_until(next) => {}
                 _ = leaves.wait_for(|leaves| *leaves), if !is_leaving => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tidegate_core::share::redis::{RedisLimit, Reply};
-use tidegate_core::share::{Decision, Lead, Reports, StoreAnswer, StoreStep, TakeLead, Term};
+use tidegate_core::share::{Decision, Lead, Reports, StoreReply, StoreStep, TakeLead, Term};
 
 use crate::app::fuzz::{fuzz_text, json_tokens};
 
@@ -20,15 +20,15 @@ fn fields(text: &str) -> HashMap<String, String> {
 }
 
 /// Reads the reply to a step. Returns `None` for a damaged one.
-fn read(step: &StoreStep, reply: Reply) -> Option<StoreAnswer> {
+fn read(step: &StoreStep, reply: Reply) -> Option<StoreReply> {
     let limit = RedisLimit::new("prod", "acme/m/chat");
-    limit.answer(step, reply).ok()
+    limit.read_reply(step, reply).ok()
 }
 
 fn read_reports(fields: HashMap<String, String>, since: u64) -> Reports {
     let reply = fields.into_iter().flat_map(|(name, value)| [Some(name), Some(value)]).collect();
     match read(&StoreStep::ReportsSince(since), reply) {
-        Some(StoreAnswer::Reports(reports)) => reports,
+        Some(StoreReply::Reports(reports)) => reports,
         other => panic!("{other:?}"),
     }
 }
@@ -36,7 +36,7 @@ fn read_reports(fields: HashMap<String, String>, since: u64) -> Reports {
 fn read_term(text: &str) -> Option<Term> {
     let request = TakeLead { expected: Term::default(), term: Term::default() };
     match read(&StoreStep::TakeLead(request), vec![Some(text.to_string()), None])? {
-        StoreAnswer::Lead(Lead { term, .. }) => Some(term),
+        StoreReply::Lead(Lead { term, .. }) => Some(term),
         other => panic!("{other:?}"),
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, ParsingError, RedisError, Value, cmd};
 use tidegate_core::share::redis as codec;
-use tidegate_core::share::{Decision, StoreAnswer, StoreStep};
+use tidegate_core::share::{Decision, StoreReply, StoreStep};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -310,8 +310,8 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    async fn run(&self, step: StoreStep) -> Result<StoreAnswer, StoreError> {
+    async fn run(&self, step: StoreStep) -> Result<StoreReply, StoreError> {
         let Texts(reply) = self.connection.run(&to_cmd(&self.limit.command(&step))).await?;
-        Ok(self.limit.answer(&step, reply)?)
+        Ok(self.limit.read_reply(&step, reply)?)
     }
 }

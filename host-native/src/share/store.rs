@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use tidegate_core::share::redis::DamagedValue;
-use tidegate_core::share::{StoreAnswer, StoreStep};
+use tidegate_core::share::{StoreReply, StoreStep};
 
 /// A step of the store that failed. It may have run. The next beat tries again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,5 +27,5 @@ pub(crate) enum StoreError {
 /// [`MemoryStore`](tidegate_core::share::MemoryStore).
 pub(super) trait Store: Send + Sync + 'static {
     /// Carries out one step, and returns its answer.
-    fn run(&self, step: StoreStep) -> impl Future<Output = Result<StoreAnswer, StoreError>> + Send;
+    fn run(&self, step: StoreStep) -> impl Future<Output = Result<StoreReply, StoreError>> + Send;
 }

@@ -8,7 +8,7 @@ use tidegate_core::gate::OwnedPermit;
 use tidegate_core::request::{Outcome, Request};
 use tidegate_core::share::{
     Decide, Decided, Decision, KnownMember, Lead, LeaderSnapshot, MemberId, MemberReport, MemoryStore, Reports,
-    StoreAnswer, StoreStep, TakeLead, Term,
+    StoreReply, StoreStep, TakeLead, Term,
 };
 
 use super::store::StoreError;
@@ -41,7 +41,7 @@ impl TestStore {
 }
 
 impl Store for TestStore {
-    async fn run(&self, step: StoreStep) -> Result<StoreAnswer, StoreError> {
+    async fn run(&self, step: StoreStep) -> Result<StoreReply, StoreError> {
         self.step(|store| store.run(step))
     }
 }
@@ -50,7 +50,7 @@ impl Store for TestStore {
 macro_rules! answer {
     ($store:ident, $step:expr, $kind:ident) => {
         $store.run($step).await.map(|answer| match answer {
-            StoreAnswer::$kind(answer) => answer,
+            StoreReply::$kind(answer) => answer,
             other => panic!("the answer to another step: {other:?}"),
         })
     };
@@ -59,7 +59,7 @@ macro_rules! answer {
 /// The steps of a store as methods.
 trait Steps: Store {
     async fn report(&self, report: MemberReport) -> Result<(), StoreError> {
-        self.run(StoreStep::Report(report)).await.map(|answer| assert_eq!(answer, StoreAnswer::Reported))
+        self.run(StoreStep::Report(report)).await.map(|answer| assert_eq!(answer, StoreReply::Reported))
     }
 
     async fn reports_since(&self, since: u64) -> Result<Reports, StoreError> {

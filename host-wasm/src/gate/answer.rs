@@ -1,6 +1,6 @@
 //! Reads response heads and error bodies with the core.
 
-use tidegate_core::budget::{Correction, Dimension};
+use tidegate_core::budget::{Dimension, RateLimitFeedback};
 use tidegate_core::request::response::{ErrorBody, Headers, JsonValue, NAMES, ResponseInfo, reset_after};
 use tidegate_core::time::Duration;
 use wasm_bindgen::prelude::*;
@@ -91,16 +91,16 @@ fn in_numbers(head: &ResponseInfo) -> Vec<f64> {
 }
 
 /// Converts the numbers after the outcome and the wait back.
-pub(super) fn stated(notes: &[f64]) -> Vec<Correction> {
+pub(super) fn stated(notes: &[f64]) -> Vec<RateLimitFeedback> {
     let number = |value: f64| (!value.is_nan()).then_some(value as u64);
     let read = |note: &[f64; NOTE]| {
         let [dimension, limit, remaining, reset_ms, window_ms] = *note;
-        Correction {
+        RateLimitFeedback {
             window: span(window_ms),
             limit: number(limit),
             remaining: number(remaining),
             reset_after: span(reset_ms),
-            ..Correction::of(settings::dimension(dimension))
+            ..RateLimitFeedback::of(settings::dimension(dimension))
         }
     };
     notes.as_chunks().0.iter().map(read).collect()

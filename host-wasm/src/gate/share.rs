@@ -128,8 +128,8 @@ impl SharedLimit {
     pub fn on_reply(&self, role: usize, reply: &Array) {
         let step = self.awaited.get(role).and_then(Cell::take);
         let (Some(role), Some(step)) = (Role::ALL.get(role), step) else { return };
-        let answer = self.limit.answer(&step, reply_of(reply)).map_err(|error| error.to_string());
-        self.shared.on_answer(*role, answer);
+        let answer = self.limit.read_reply(&step, reply_of(reply)).map_err(|error| error.to_string());
+        self.shared.on_reply(*role, answer);
         tickets::announce();
     }
 
@@ -137,7 +137,7 @@ impl SharedLimit {
     #[wasm_bindgen(js_name = onFailure)]
     pub fn on_failure(&self, role: usize, error: String) {
         let Some(role) = Role::ALL.get(role) else { return };
-        self.shared.on_answer(*role, Err(error));
+        self.shared.on_reply(*role, Err(error));
         tickets::announce();
     }
 

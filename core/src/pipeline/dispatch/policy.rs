@@ -53,8 +53,8 @@ fn guard<R>(state: &RefCell<State>, message: &str, method: impl FnOnce() -> R) -
 impl TaskPolicy for GuardedPolicy {
     fn evaluate(&self, view: &PolicyView<'_>) -> Result<PolicyGrant, PolicyDenial> {
         const PANICKED: &str = "the task policy panicked in `evaluate`";
-        let answer = guard(&self.state, PANICKED, || self.policy.evaluate(view));
-        answer.unwrap_or_else(|_| Err(TaskDenialReason::Policy.into()))
+        let result = guard(&self.state, PANICKED, || self.policy.evaluate(view));
+        result.unwrap_or_else(|_| Err(TaskDenialReason::Policy.into()))
     }
 
     fn repaid(&self, resource: TaskResourceId, amount: u32) -> u32 {

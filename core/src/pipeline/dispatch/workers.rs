@@ -55,7 +55,7 @@ impl Worker {
 pub(crate) struct EndedWorker {
     pub(crate) key: TaskKey,
     pub(crate) lease: Option<LeaseId>,
-    pub(crate) answer: ReleaseResult,
+    pub(crate) result: ReleaseResult,
 }
 
 impl Workers {
@@ -95,15 +95,15 @@ impl Workers {
                 _ => ReleaseResult::UnknownLease,
             });
         };
-        let Some(lease) = lease else { return Ok(EndedWorker { key, lease: None, answer: ReleaseResult::Released }) };
+        let Some(lease) = lease else { return Ok(EndedWorker { key, lease: None, result: ReleaseResult::Released }) };
         if tasks.tasks().has_yielded(&lease) {
             self.yielded_by_demand[tasks.route(key.column).demand.0 as usize] -= 1;
             self.yielded_by_column[key.column.index()] -= 1;
         }
         let id = lease.id();
-        let answer = tasks.release(lease);
-        debug_assert_eq!(answer, ReleaseResult::Released, "the lease of a worker is live until the worker ends");
-        Ok(EndedWorker { key, lease: Some(id), answer })
+        let result = tasks.release(lease);
+        debug_assert_eq!(result, ReleaseResult::Released, "the lease of a worker is live until the worker ends");
+        Ok(EndedWorker { key, lease: Some(id), result })
     }
 
     /// Marks every worker as aborted. Returns the workers that were not aborted before.

@@ -29,12 +29,12 @@ impl Pipeline {
         let payload = SchedulerEventPayload::TaskCompleted { worker, outcome: Some(outcome) };
         let ended = match self.end_worker(now, worker, payload) {
             Ok(ended) => ended,
-            Err(answer) => return answer,
+            Err(result) => return result,
         };
         self.absorb(now, &ended, outcome);
         self.settle(now, ended.key.row_group);
         self.pump(now);
-        ended.answer
+        ended.result
     }
 
     /// Reports that a worker met a bug in the host or in user code, such as a panic.
@@ -46,12 +46,12 @@ impl Pipeline {
         let payload = SchedulerEventPayload::TaskCompleted { worker, outcome: None };
         let ended = match self.end_worker(now, worker, payload) {
             Ok(ended) => ended,
-            Err(answer) => return answer,
+            Err(result) => return result,
         };
         self.absorb_panic(now, ended.key, error);
         self.settle(now, ended.key.row_group);
         self.pump(now);
-        ended.answer
+        ended.result
     }
 
     /// Reports that a worker could not be started. Call it instead of [`Pipeline::task_finished`] for an
@@ -66,12 +66,12 @@ impl Pipeline {
         let now = self.clock.observe(now);
         let ended = match self.end_worker(now, worker, SchedulerEventPayload::WorkerSpawnFailed { worker }) {
             Ok(ended) => ended,
-            Err(answer) => return answer,
+            Err(result) => return result,
         };
         self.absorb_failed_spawn(now, ended.key);
         self.settle(now, ended.key.row_group);
         self.pump(now);
-        ended.answer
+        ended.result
     }
 }
 

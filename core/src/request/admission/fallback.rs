@@ -22,9 +22,9 @@ use alloc::vec::Vec;
 use super::{Address, RequestAdmission};
 use crate::error::{ConfigError, require};
 use crate::id::SlotKey;
-use crate::request::answer::{Denial, DenialReason};
 use crate::request::keys::{FallbackId, Request, ResourceId};
 use crate::request::provider::ProviderModel;
+use crate::request::result::{Denial, DenialReason};
 use crate::request::timers::Timer;
 use crate::time::Instant;
 

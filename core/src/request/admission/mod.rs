@@ -30,11 +30,11 @@ use alloc::vec::Vec;
 pub use explain::CallWait;
 pub use groups::MAX_UNREGISTERED_TENANTS;
 
-use super::answer::{AcquireResult, Denial, DenialReason, RequestLease, WaiterId};
 use super::config::{HealthConfig, RequestConfig};
 use super::event::{EventScope, RequestEventPayload};
 use super::keys::{FallbackId, Request, ResourceId};
 use super::provider::{Attempt, EndedCall, HealthChange, NewWaiter, ProviderModel, Resource, TaskSide, reborrow};
+use super::result::{AcquireResult, Denial, DenialReason, RequestLease, WaiterId};
 use super::shared::Shared;
 use super::timers::Timer;
 use super::yielding::YieldingWaiter;
@@ -117,11 +117,11 @@ impl RequestAdmission {
                 &chosen
             }
         };
-        let answer = self.locate(now, request).and_then(|at| self.try_grant(now, request, &at));
+        let result = self.locate(now, request).and_then(|at| self.try_grant(now, request, &at));
         if self.shared.events.is_on() {
-            self.emit_try(now, request, &answer);
+            self.emit_try(now, request, &result);
         }
-        answer
+        result
     }
 
     /// Grants a call now, or queues it in its group until it is granted, its deadline passes or it is
@@ -256,7 +256,7 @@ impl RequestAdmission {
     pub fn release(&mut self, now: Instant, lease: RequestLease, done: &Completion) -> ReleaseResult {
         match self.end_call(now, lease.id, done) {
             Ok(_) => ReleaseResult::Released,
-            Err(answer) => answer,
+            Err(result) => result,
         }
     }
 
@@ -268,7 +268,7 @@ impl RequestAdmission {
         let now = self.begin(now);
         let held = match self.shared.ledger.release(lease) {
             Ok(held) => held,
-            Err(answer) => return Err(self.record_irregular(now, lease, answer)),
+            Err(result) => return Err(self.record_irregular(now, lease, result)),
         };
         let Address { provider: at, slot } = self.addresses[held.index as usize];
         let (at, slot) = (at as usize, slot as usize);
@@ -407,10 +407,10 @@ impl RequestAdmission {
     }
 
     #[cold]
-    fn emit_try(&mut self, now: Instant, request: &Request, answer: &Result<RequestLease, Denial>) {
-        match (self.find(request.resource), answer) {
+    fn emit_try(&mut self, now: Instant, request: &Request, result: &Result<RequestLease, Denial>) {
+        match (self.find(request.resource), result) {
             (Some(Address { provider, slot }), _) => {
-                self.providers[provider as usize].emit_try(now, slot as usize, answer, &mut self.shared);
+                self.providers[provider as usize].emit_try(now, slot as usize, result, &mut self.shared);
             }
             (None, Err(denial)) => drop(self.deny(now, request, *denial)),
             (None, Ok(_)) => {}

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 
 use super::{Address, RequestAdmission};
-use crate::budget::{BudgetConfig, BudgetKey, Corrected, Correction, WalletLease, WalletReport};
+use crate::budget::{BudgetConfig, BudgetKey, Corrected, RateLimitFeedback, WalletLease, WalletReport};
 use crate::error::{ConfigError, require};
 use crate::fair_queue::check_weight;
 use crate::lease::LeaseId;
@@ -243,7 +243,7 @@ impl RequestAdmission {
     }
 
     /// Applies a correction from the provider to a budget. Returns whether it changed one.
-    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &Correction) -> bool {
+    pub fn correct_budget(&mut self, now: Instant, resource: ResourceId, correction: &RateLimitFeedback) -> bool {
         let now = self.begin(now);
         let Some(Address { provider: at, slot }) = self.find(resource) else { return false };
         let (at, slot) = (at as usize, slot as usize);
@@ -263,7 +263,7 @@ impl RequestAdmission {
     /// response that states the limit, the remaining amount, and a reset or a window, unless
     /// [`RequestConfig::rate_limit_headers`](crate::request::RequestConfig::rate_limit_headers) is off.
     /// Returns whether anything was applied. O(budgets of the resource).
-    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, correction: &[Correction]) -> bool {
+    pub fn rate_limit_feedback(&mut self, now: Instant, lease: LeaseId, correction: &[RateLimitFeedback]) -> bool {
         let now = self.begin(now);
         let learns = self.shared.config.rate_limit_headers && !self.shared.config.compatibility;
         let Some(held) = self.shared.ledger.get(lease).copied() else { return false };

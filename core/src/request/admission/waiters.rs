@@ -2,10 +2,10 @@
 
 use super::{Address, RequestAdmission};
 use crate::id::{SlotKey, Slots};
-use crate::request::answer::{Denial, DenialReason, RequestEffect, RequestLease};
 use crate::request::fallbacks::Fallbacks;
 use crate::request::keys::Request;
 use crate::request::provider::{HealthChange, ProviderModel, TaskSide, reborrow};
+use crate::request::result::{Denial, DenialReason, RequestEffect, RequestLease};
 use crate::request::shared::Shared;
 use crate::request::timers::Timer;
 use crate::request::waiter::Waiter;

@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use super::{Located, RequestAdmission};
 use crate::id::SlotKey;
-use crate::request::answer::{AcquireResult, Denial, DenialReason};
 use crate::request::keys::{Request, ResourceId};
 use crate::request::provider::Attempt;
+use crate::request::result::{AcquireResult, Denial, DenialReason};
 use crate::request::yielding::{YieldClass, YieldState, YieldingWaiter};
 use crate::time::Instant;
 use crate::yielding::{TaskResources, TaskToken, YIELD_FACTOR};
@@ -48,12 +48,12 @@ impl RequestAdmission {
     ) -> AcquireResult {
         let correlation = if self.shared.events.is_on() { tasks.correlation(&token) } else { None };
         self.shared.correlations.set_current(correlation);
-        let answer = match at {
+        let result = match at {
             Ok(at) => self.acquire_for_worker(now, request, &at, token, tasks),
             Err(denial) => self.deny(now, request, denial),
         };
         self.shared.correlations.set_current(None);
-        answer
+        result
     }
 
     fn acquire_for_worker(
@@ -84,8 +84,8 @@ impl RequestAdmission {
         }
         let state = if holds { YieldState::Holding(self.shared.yielding.next_arrival()) } else { YieldState::Yielded };
         let entry = YieldingWaiter { token, class: self.yield_class(request.resource, at, &token), state };
-        let answer = self.enqueue(now, request, at, Some(entry), Some(tasks));
-        let AcquireResult::Waiting(waiter) = &answer else { return answer };
+        let result = self.enqueue(now, request, at, Some(entry), Some(tasks));
+        let AcquireResult::Waiting(waiter) = &result else { return result };
         let key = waiter.key();
         let is_holding = self.shared.waiters.get(key).is_some() && !self.shared.yielding.is_yielded(key);
         if is_holding {
@@ -102,7 +102,7 @@ impl RequestAdmission {
             self.unblock_yielded(|other| other.run == token.run);
             self.serve_all(now, tasks);
         }
-        answer
+        result
     }
 
     /// Returns whether [`RequestAdmission::resume_yielded`] must be called, because a yielded waiter is next

@@ -6,8 +6,8 @@ use crate::call::{Completion, Outcome};
 use crate::event::Correlation;
 use crate::id::SlotKey;
 use crate::lease::LeaseId;
-use crate::request::answer::{Denial, DenialReason, RequestLease, WaiterId};
 use crate::request::event::{EventScope, RequestEventPayload};
+use crate::request::result::{Denial, DenialReason, RequestLease, WaiterId};
 use crate::request::shared::Shared;
 use crate::request::waiter::Waiter;
 use crate::time::{Duration, Instant};
@@ -89,10 +89,10 @@ impl ProviderModel {
         &self,
         now: Instant,
         slot: usize,
-        answer: &Result<RequestLease, Denial>,
+        result: &Result<RequestLease, Denial>,
         shared: &mut Shared,
     ) {
-        match answer {
+        match result {
             Ok(lease) => self.emit_direct(now, slot, lease.id, shared),
             Err(denial) => {
                 self.emit(now, slot, RequestEventPayload::WaitStarted { waiter: None }, shared);

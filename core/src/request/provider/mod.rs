@@ -26,9 +26,9 @@ pub(super) use health::{Attempt, CallEnd, HealthChange, RetryStatus};
 pub(super) use resource::{Block, CallRecord, Resource};
 pub(super) use serve::NewWaiter;
 
-use super::answer::{Denial, DenialReason, Retry};
 use super::config::HealthConfig;
 use super::keys::{Domain, ProviderModelId, Request, ResourceId};
+use super::result::{Denial, DenialReason, Retry};
 use super::shared::Shared;
 use super::snapshot::{HealthState, UnavailableCause};
 use super::waiter::Waiter;

@@ -5,16 +5,16 @@ use alloc::collections::BTreeMap;
 
 use super::health::GrantHealth;
 use crate::budget::{
-    AnsweredCall, BudgetConfig, BudgetKey, Budgets, Correction, DeniedCall, Feedback, Usage, WaitingCalls, WalletLease,
-    WalletReport,
+    AnsweredCall, BudgetConfig, BudgetKey, Budgets, DeniedCall, Feedback, RateLimitFeedback, Usage, WaitingCalls,
+    WalletLease, WalletReport,
 };
 use crate::call::{Completion, Outcome};
 use crate::fair_queue::{BlockedSetId, ClassId, QueueGroupId, ServiceRecord};
 use crate::lease::ReleaseDiagnostics;
 use crate::limit::LimitConfig;
 use crate::limit::controller::{Controller, Grant};
-use crate::request::answer::DenialReason;
 use crate::request::keys::{Domain, ResourceId};
+use crate::request::result::DenialReason;
 use crate::time::Instant;
 
 #[derive(Debug)]
@@ -197,7 +197,7 @@ impl Resource {
         &mut self,
         now: Instant,
         held: &CallRecord,
-        corrections: &[Correction],
+        corrections: &[RateLimitFeedback],
         learns: bool,
     ) -> Feedback {
         let call = AnsweredCall {

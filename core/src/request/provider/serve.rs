@@ -7,8 +7,8 @@ use crate::budget::Usage;
 use crate::fair_queue::{Eligibility, QueueGroupId, Selection, ServiceRecord};
 use crate::id::SlotKey;
 use crate::limit::controller::RecordedInstant;
-use crate::request::answer::{Denial, DenialReason, RequestEffect, RequestLease};
 use crate::request::keys::Request;
+use crate::request::result::{Denial, DenialReason, RequestEffect, RequestLease};
 use crate::request::shared::Shared;
 use crate::request::waiter::Waiter;
 use crate::request::yielding::{YieldState, YieldingWaiter};
@@ -164,7 +164,7 @@ impl ProviderModel {
         mut tasks: TaskSide<'_>,
         shared: &mut Shared,
     ) -> Option<RequestLease> {
-        let mut answer = None;
+        let mut result = None;
         while self.queue.fair.has_offers() {
             let (selection, key) = match self.select(now, reborrow(&mut tasks), shared) {
                 NextCall::Waiter(selection, key) => (selection, key),
@@ -194,12 +194,12 @@ impl ProviderModel {
                 self.emit_served(now, id, &waiter, lease.id, shared);
             }
             if direct == Some(key) {
-                answer = Some(lease);
+                result = Some(lease);
             } else {
                 shared.effects.push_back(RequestEffect::Granted { waiter: id, lease });
             }
         }
-        answer
+        result
     }
 
     /// Grants a health call to the host.

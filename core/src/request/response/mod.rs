@@ -87,7 +87,7 @@ pub use error::{ErrorDetails, RejectionReason};
 pub use error_body::{ErrorBody, JsonValue};
 pub use wait::seconds;
 
-use crate::budget::{Correction, Dimension};
+use crate::budget::{Dimension, RateLimitFeedback};
 use crate::call::{Completion, Outcome};
 use crate::time::Duration;
 
@@ -286,7 +286,7 @@ pub struct ResponseInfo {
     /// Why the request was rejected, if the outcome is [`Outcome::RequestRejected`].
     pub rejection: Option<RejectionReason>,
     /// The state of the provider's rate limits according to the headers.
-    pub corrections: Vec<Correction>,
+    pub corrections: Vec<RateLimitFeedback>,
 }
 
 impl ResponseInfo {
@@ -365,11 +365,11 @@ pub fn retry_after(headers: &dyn Headers) -> Option<Duration> {
 /// Returns the state of each rate that `headers` contain, requests before tokens, followed by those of the
 /// `ratelimit` field.
 #[must_use]
-pub fn rate_limits(headers: &dyn Headers) -> Vec<Correction> {
+pub fn rate_limits(headers: &dyn Headers) -> Vec<RateLimitFeedback> {
     let correction_of = |family: &HeaderFamily| {
         let [limit, remaining, reset] = family.names.map(|names| names.iter().find_map(|name| text(headers, name)));
-        let empty = Correction { window: family.window, ..Correction::of(family.dimension) };
-        let correction = Correction {
+        let empty = RateLimitFeedback { window: family.window, ..RateLimitFeedback::of(family.dimension) };
+        let correction = RateLimitFeedback {
             limit: limit.and_then(policy::first_number),
             remaining: remaining.and_then(policy::first_number),
             reset_after: reset.and_then(|text| reset_after(headers, text)),
@@ -399,7 +399,7 @@ fn until(headers: &dyn Headers, unix_time: Duration) -> Duration {
 
 /// Returns the longest reset among the rates that have nothing left: the wait after a rate limit without
 /// Retry-After.
-fn wait_of_exhausted(corrections: &[Correction]) -> Option<Duration> {
+fn wait_of_exhausted(corrections: &[RateLimitFeedback]) -> Option<Duration> {
     corrections.iter().filter(|one| one.remaining == Some(0)).filter_map(|one| one.reset_after).max()
 }
 

@@ -14,7 +14,7 @@
 
 use alloc::vec::Vec;
 
-use crate::budget::{Correction, Dimension};
+use crate::budget::{Dimension, RateLimitFeedback};
 use crate::time::Duration;
 
 pub(super) const STATE: &str = "ratelimit";
@@ -34,7 +34,7 @@ pub(super) fn window_of(text: &str) -> Option<Duration> {
 }
 
 /// Returns the rates that the two fields state together.
-pub(super) fn read(state: Option<&str>, policy: Option<&str>) -> Vec<Correction> {
+pub(super) fn read(state: Option<&str>, policy: Option<&str>) -> Vec<RateLimitFeedback> {
     let Some(state) = state else { return Vec::new() };
     if parameter_of_list(state, "remaining").is_some() {
         return Vec::from_iter(of_draft_7(state, policy));
@@ -42,31 +42,31 @@ pub(super) fn read(state: Option<&str>, policy: Option<&str>) -> Vec<Correction>
     items(state).filter_map(|item| of_item(item, policy)).collect()
 }
 
-fn of_draft_7(state: &str, policy: Option<&str>) -> Option<Correction> {
+fn of_draft_7(state: &str, policy: Option<&str>) -> Option<RateLimitFeedback> {
     let number = |name| parameter_of_list(state, name)?.parse().ok();
-    Some(Correction {
+    Some(RateLimitFeedback {
         window: policy.and_then(window_of),
         limit: number("limit"),
         remaining: Some(number("remaining")?),
         reset_after: parameter_of_list(state, "reset").and_then(seconds),
-        ..Correction::of(Dimension::Requests)
+        ..RateLimitFeedback::of(Dimension::Requests)
     })
 }
 
 /// Returns the rate of one item of the `ratelimit` field, with the limit and window of the policy of the same
 /// name.
-fn of_item(item: &str, policy: Option<&str>) -> Option<Correction> {
+fn of_item(item: &str, policy: Option<&str>) -> Option<RateLimitFeedback> {
     let of_policy = policy.and_then(|policy| items(policy).find(|one| name(one) == name(item)));
     let is_of_requests = of_policy.and_then(|one| parameter(one, "qu")).is_none_or(|unit| unit == "requests");
     if !is_of_requests {
         return None;
     }
-    Some(Correction {
+    Some(RateLimitFeedback {
         window: of_policy.and_then(|one| seconds(parameter(one, "w")?)),
         limit: of_policy.and_then(|one| parameter(one, "q")?.parse().ok()),
         remaining: Some(parameter(item, "r")?.parse().ok()?),
         reset_after: parameter(item, "t").and_then(seconds),
-        ..Correction::of(Dimension::Requests)
+        ..RateLimitFeedback::of(Dimension::Requests)
     })
 }
 

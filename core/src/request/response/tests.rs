@@ -121,11 +121,11 @@ fn rates_of_requests_and_tokens_are_read_separately() {
         ("x-ratelimit-remaining-tokens", "149984"),
         ("x-ratelimit-reset-tokens", "6m0s"),
     ]));
-    let of = |dimension, limit, remaining, secs| Correction {
+    let of = |dimension, limit, remaining, secs| RateLimitFeedback {
         limit: Some(limit),
         remaining: Some(remaining),
         reset_after: Some(Duration::from_secs(secs)),
-        ..Correction::of(dimension)
+        ..RateLimitFeedback::of(dimension)
     };
     assert_eq!(corrections, [of(Dimension::Requests, 60, 59, 1), of(Dimension::TotalTokens, 150_000, 149_984, 360)]);
 }
@@ -135,7 +135,7 @@ type Rate = (Dimension, Option<u64>, Option<u64>, Option<u64>);
 
 /// Returns the rates in the headers.
 fn rates(headers: &[(&str, &str)]) -> Vec<Rate> {
-    let one = |corrections: &Correction| {
+    let one = |corrections: &RateLimitFeedback| {
         let secs = corrections.reset_after.map(|wait| wait.as_nanos() / 1_000_000_000);
         (corrections.dimension, corrections.limit, corrections.remaining, secs)
     };
@@ -237,7 +237,7 @@ fn invalid_numbers_are_treated_as_absent() {
 #[test]
 fn a_header_without_a_suffix_counts_requests() {
     let corrections = rate_limits(&TestHeaders(&[("x-ratelimit-remaining", "3")]));
-    assert_eq!(corrections, [Correction { remaining: Some(3), ..Correction::of(Dimension::Requests) }]);
+    assert_eq!(corrections, [RateLimitFeedback { remaining: Some(3), ..RateLimitFeedback::of(Dimension::Requests) }]);
     assert_eq!(
         rate_limits(&TestHeaders(&[("x-ratelimit-remaining-requests", "many"), ("x-ratelimit-reset", "soon")])),
         []

@@ -5,7 +5,9 @@ use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::budget::{BudgetConfig, BudgetKey, Correction, Dimension, Usage, WalletLease, WalletMode, WalletReport};
+use crate::budget::{
+    BudgetConfig, BudgetKey, Dimension, RateLimitFeedback, Usage, WalletLease, WalletMode, WalletReport,
+};
 use crate::request::ResourceId;
 
 /// Ten calls a second, and `burst` at once.
@@ -13,7 +15,8 @@ fn calls(burst: u64) -> BudgetConfig {
     BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 10).with_burst(burst)
 }
 
-/// Returns the budgets of the tests, of which most use only the first: calls and tokens, a second and a minute.
+/// Returns the budgets of the tests, of which most use only the first: calls and tokens, a second and a
+/// minute.
 fn keys() -> Vec<BudgetKey> {
     let tokens = BudgetConfig::per_minute(Dimension::TotalTokens, 1);
     BudgetKey::of_each(&[calls(1), tokens, calls(2)]).collect()
@@ -348,7 +351,8 @@ fn a_process_spends_what_was_granted_and_asks_for_what_its_next_call_needs() {
     let _ = admission.release(at(20), granted, &done);
     assert_eq!(left(&mut admission, at(20)), (60, 15, 45));
     // A provider that counts more lowers the wallet. What it says can never raise it.
-    let says = |remaining| Correction { remaining: Some(remaining), ..Correction::of(Dimension::TotalTokens) };
+    let says =
+        |remaining| RateLimitFeedback { remaining: Some(remaining), ..RateLimitFeedback::of(Dimension::TotalTokens) };
     admission.correct_budget(at(20), resource, &says(900));
     assert_eq!(left(&mut admission, at(20)), (60, 15, 45));
     admission.correct_budget(at(20), resource, &says(10));

@@ -308,8 +308,8 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
 }
 
 /// Returns how many calls start in the world in which a member with a call in flight, and with a part of a
-/// budget, is cut off for longer than a lease. While the bucket is full again, the other one spends all of it,
-/// and `returns_ms` later the first one is back.
+/// budget, is cut off for longer than a lease. While the bucket is full again, the other one spends all of
+/// it, and `returns_ms` later the first one is back.
 fn calls_with_a_lost_wallet(seed: u64, returns_ms: u64) -> u64 {
     let share = ShareConfig { ttl: Duration::from_secs(2), on_loss: OnLoss::Stop, ..ShareConfig::default() };
     let budget = BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 20).with_burst(80);

@@ -69,7 +69,7 @@ use self::rate::Meter;
 use self::surge::SurgeLimit;
 use super::latency::scaled;
 use super::rng::Rng;
-use crate::budget::{Correction, Dimension};
+use crate::budget::{Dimension, RateLimitFeedback};
 use crate::time::{Duration, Instant, Monotonic};
 
 mod capacity;
@@ -362,7 +362,7 @@ impl MockProvider {
     ///
     /// Each is `None` unless the provider has that rate and [states its rates](ProviderSpec::states_rates).
     #[must_use]
-    pub fn stated_rates(&self, now: Instant) -> [Option<Correction>; 2] {
+    pub fn stated_rates(&self, now: Instant) -> [Option<RateLimitFeedback>; 2] {
         if !self.spec.states_rates {
             return [None, None];
         }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{Correction, Dimension};
+use crate::budget::{Dimension, RateLimitFeedback};
 use crate::error::{ConfigError, require};
 use crate::millis::OptionalMillis;
 use crate::sim::latency::{in_millis, require_span};
@@ -120,12 +120,12 @@ pub struct RateLeft {
 impl RateLeft {
     /// Converts to the rate-limit headers of a response.
     #[must_use]
-    pub fn stated(self, dimension: Dimension) -> Correction {
-        Correction {
+    pub fn stated(self, dimension: Dimension) -> RateLimitFeedback {
+        RateLimitFeedback {
             limit: Some(u64::from(self.per_minute)),
             remaining: Some(u64::from(self.remaining)),
             reset_after: Some(self.full_in),
-            ..Correction::of(dimension)
+            ..RateLimitFeedback::of(dimension)
         }
     }
 }

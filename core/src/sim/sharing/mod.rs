@@ -156,7 +156,7 @@ enum Request {
     Decide(Decide, u64),
 }
 
-/// The store's answer.
+/// The store's reply.
 #[derive(Clone, Debug)]
 enum StoreResponse {
     Decision(Decision),
@@ -173,7 +173,7 @@ enum Step {
     Wake(usize),
     /// Its message arrives at the store.
     AtStore(usize, Request),
-    /// An answer of the store arrives.
+    /// A reply of the store arrives.
     AtProcess(usize, StoreResponse),
     /// It sends a granted call, if it still may.
     Send(usize, u64),

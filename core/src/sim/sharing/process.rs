@@ -1,6 +1,6 @@
 //! A process: what it does once something reaches it.
 //!
-//! Each step handles one thing (its timer, an answer of the store, an instant to send a call, or the end of a
+//! Each step handles one thing (its timer, a reply of the store, an instant to send a call, or the end of a
 //! call), and ends with `after`, as a host does after each command.
 
 use alloc::collections::BTreeMap;

@@ -12,7 +12,7 @@ use core::cmp::Reverse;
 
 use super::describe::At;
 use super::{DigestEntry, Due, World};
-use crate::budget::Correction;
+use crate::budget::RateLimitFeedback;
 use crate::id::SlotKey;
 use crate::pipeline::{ColumnId, FailureKind, FatalError, RetryKind, Task, TaskOutcome, WorkerId};
 use crate::request::{
@@ -151,7 +151,7 @@ struct Call {
     /// Whether it holds a slot of the provider. Calls that are refused or fail at once hold none.
     holds_slot: bool,
     /// The rates that the headers of its response state: requests, then tokens.
-    stated: [Option<Correction>; 2],
+    stated: [Option<RateLimitFeedback>; 2],
 }
 
 /// The state of a worker.
@@ -328,7 +328,7 @@ impl World {
         let Some(Activity { work, outcome, call }) = self.take_activity(key) else { return };
         let Some(call) = call else { return self.finish(work.task.worker, outcome) };
         self.end_provider_call(call.provider, call.holds_slot);
-        let stated: Vec<Correction> = call.stated.into_iter().flatten().collect();
+        let stated: Vec<RateLimitFeedback> = call.stated.into_iter().flatten().collect();
         if !stated.is_empty() {
             self.admission.rate_limit_feedback(self.now, call.lease.id(), &stated);
         }

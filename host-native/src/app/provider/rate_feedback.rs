@@ -5,14 +5,14 @@
 
 use std::cell::RefCell;
 
-use tidegate_core::budget::Correction;
+use tidegate_core::budget::RateLimitFeedback;
 
 tokio::task_local! {
-    static FEEDBACK: RefCell<Vec<Correction>>;
+    static FEEDBACK: RefCell<Vec<RateLimitFeedback>>;
 }
 
 /// Awaits `call` and returns its result with the feedback of the last response that it received.
-pub(crate) async fn with_rate_feedback<T>(call: impl Future<Output = T>) -> (T, Vec<Correction>) {
+pub(crate) async fn with_rate_feedback<T>(call: impl Future<Output = T>) -> (T, Vec<RateLimitFeedback>) {
     let call = async {
         let result = call.await;
         (result, FEEDBACK.with(RefCell::take))
@@ -21,6 +21,6 @@ pub(crate) async fn with_rate_feedback<T>(call: impl Future<Output = T>) -> (T, 
 }
 
 /// Records the feedback of a response. Does nothing outside of [`with_rate_feedback`].
-pub(super) fn record(feedback: Vec<Correction>) {
+pub(super) fn record(feedback: Vec<RateLimitFeedback>) {
     let _ = FEEDBACK.try_with(|recorded| recorded.replace(feedback));
 }

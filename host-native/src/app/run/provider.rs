@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tidegate_core::budget::{Correction, Usage as Tokens};
+use tidegate_core::budget::{RateLimitFeedback, Usage as Tokens};
 use tidegate_core::gate::{Classify, Gate, GateRef, PermitOf};
 use tidegate_core::request::{
     AfterCall, Completion, Denial, DenialReason, FallbackId, GroupId, HealthState, Outcome, Request, ResourceId,
@@ -320,7 +320,7 @@ impl<'a, G: GateRef> OutstandingCall<'a, G> {
     }
 
     /// Reports the rate limits that the answer states to the gate.
-    fn record_feedback(&self, feedback: &[Correction]) {
+    fn record_feedback(&self, feedback: &[RateLimitFeedback]) {
         if let Some(permit) = &self.permit {
             permit.rate_limit_feedback(feedback);
         }

@@ -189,8 +189,8 @@ fn no_second_cut_for_one_cascade() {
 #[test]
 fn an_early_429_does_not_pin_recovery_at_2() {
     for refused_at in [0, 2_000] {
-        let limit = LimitConfig { ramp: ms(14_000), successes_until_increase: 1, ..LimitConfig::default() };
-        let (mut machine, resource) = machine_of(8, limit);
+        let settings = LimitConfig { ramp: ms(14_000), successes_until_increase: 1, ..LimitConfig::default() };
+        let (mut machine, resource) = machine_of(8, settings);
         let first = take(&mut machine, at(0), resource);
         assert!(limit(&machine, at(refused_at), resource) <= 2);
         let _ = machine.release(at(refused_at), first, &Outcome::RateLimited.into());

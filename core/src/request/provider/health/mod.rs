@@ -75,9 +75,9 @@ use core::hash::Hasher;
 use crate::backoff;
 use crate::call::Outcome;
 use crate::portable_hasher::PortableHasher;
-use crate::request::answer::{AfterCall, FailedProbes, Retry};
 use crate::request::config::HealthConfig;
 use crate::request::keys::ProviderModelId;
+use crate::request::result::{AfterCall, FailedProbes, Retry};
 use crate::request::snapshot::{HealthState, UnavailableCause};
 use crate::time::{Duration, Instant};
 

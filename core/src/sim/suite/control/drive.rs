@@ -14,7 +14,7 @@ use core::cmp::Reverse;
 use super::case::{ControlCase, Tokens};
 use super::contender::Contender;
 use super::figures::{CallTimes, Run};
-use crate::budget::{Correction, Usage};
+use crate::budget::{RateLimitFeedback, Usage};
 use crate::error::ConfigError;
 use crate::id::{SlotKey, Slots};
 use crate::map::Map;
@@ -78,7 +78,7 @@ struct Call {
     /// Whether the call holds a slot of the provider until it ends.
     holds_slot: bool,
     /// The rate-limit headers of its response.
-    stated: [Option<Correction>; 2],
+    stated: [Option<RateLimitFeedback>; 2],
     sent_at: Instant,
 }
 
@@ -244,7 +244,7 @@ impl Loop {
             Outcome::RateLimited => self.run.refuse(self.now),
             _ => self.run.failed += 1,
         }
-        let stated: Vec<Correction> = stated.into_iter().flatten().collect();
+        let stated: Vec<RateLimitFeedback> = stated.into_iter().flatten().collect();
         if !stated.is_empty() {
             self.admission.rate_limit_feedback(self.now, lease.id(), &stated);
         }
