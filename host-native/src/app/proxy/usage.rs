@@ -8,7 +8,7 @@ use memchr::memmem;
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 
-use super::events::{EventPart, EventSplitter, event_data};
+use super::events::{EventData, EventPart, EventSplitter};
 use crate::app::tokens::MostTokens;
 
 /// The number of bytes at the end of a response in which usage is found. Some repeat texts of the request
@@ -65,16 +65,20 @@ struct StreamCounts {
 
 impl StreamCounts {
     fn add(&mut self, part: EventPart<'_>) {
-        let EventPart::Whole(event) = part else {
-            self.has_long_event = true;
-            return;
+        let data = match part {
+            EventPart::Event { data, .. } => data,
+            EventPart::LineEnd(_) => return,
+            EventPart::OfLong(_) => {
+                self.has_long_event = true;
+                return;
+            }
         };
-        let data = event_data(event);
-        if data.is_empty() || data == b"[DONE]" {
-            return;
-        }
+        let event = match data {
+            EventData::None => return,
+            EventData::Json(event) => event,
+            EventData::Other => Value::Null,
+        };
         self.events += 1;
-        let event: Value = serde_json::from_slice(&data).unwrap_or_default();
         // The Responses API reports the usage of the whole response. The Messages API reports the input at
         // the beginning, with an output that is not the whole.
         let input = Reported { output: None, ..Reported::of(&event["message"]["usage"]) };
@@ -214,6 +218,14 @@ mod tests {
         let end = "data: {\"delta\":{},\"usage\":{\"output_tokens\":4}}\n\n";
         assert_eq!(read(true, &[start, text, end]), Some(Usage::tokens(9, 4)));
         assert_eq!(read(true, &[start, text]), Some(Usage::tokens(9, 2)), "it was cut off");
+    }
+
+    #[test]
+    fn the_usage_of_a_stream_without_blank_lines_counts_and_else_its_text() {
+        let text = "data: {\"choices\":[{\"delta\":{\"content\":\"tide\"}}]}\n";
+        let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n";
+        assert_eq!(read(true, &[text, text, text, usage, "data: [DONE]\n"]), Some(Usage::tokens(7, 2)));
+        assert_eq!(read(true, &[text, text, text, "data: [DONE]\n"]), Some(Usage::tokens(5, 4)));
     }
 
     #[test]
