@@ -1,7 +1,9 @@
 //! Numbers across the boundary. JavaScript has one number type, and converting silently would wrap, truncate
 //! or drop a value that does not fit. These functions reject it, with the value and what was expected.
 
-use tidegate_core::time::{Duration, Instant};
+use tidegate_core::time::Duration;
+#[cfg(feature = "engine")]
+use tidegate_core::time::Instant;
 use wasm_bindgen::prelude::*;
 
 /// The largest whole number that JavaScript represents exactly with all smaller ones.
@@ -31,11 +33,13 @@ pub(crate) fn duration(what: &str, millis: f64) -> Result<Duration, JsError> {
 }
 
 /// An instant of virtual time from milliseconds since the start.
+#[cfg(feature = "engine")]
 pub(crate) fn instant(what: &str, millis: f64) -> Result<Instant, JsError> {
     duration(what, millis).map(|span| Instant::ZERO + span)
 }
 
 /// Milliseconds since the clock's origin.
+#[cfg(any(feature = "playground", feature = "sim"))]
 pub(crate) fn millis(at: Instant) -> f64 {
     at.as_nanos() as f64 / 1e6
 }

@@ -15,7 +15,6 @@
 //! scenarios: they are data files, which `tidegate-wasm-build` writes.
 
 #[cfg(any(feature = "engine", feature = "machines"))]
-#[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
 mod convert;
 #[cfg(feature = "engine")]
 pub mod engine;
@@ -25,7 +24,8 @@ pub mod files;
 pub mod gate;
 #[cfg(feature = "live")]
 pub mod host;
-#[cfg_attr(not(feature = "playground"), allow(dead_code, reason = "each module uses a part of it"))]
+#[cfg(feature = "live")]
+mod js_settings;
 mod json;
 #[cfg(feature = "machines")]
 pub mod machines;

@@ -66,7 +66,7 @@ use tokio::time::timeout;
 pub use tidegate_core::share::OnLoss;
 
 use crate::host::TokioHost;
-use driver::{Driver, Shared};
+use driver::{Shared, drive};
 use redis_store::{Connection, RedisStore};
 #[cfg(feature = "cli")]
 pub(crate) use row_groups::{CLAIM, Claimed, RowGroupQueue};
@@ -419,8 +419,7 @@ fn share_limit(
 ) -> Result<SharedLimit, ConfigError> {
     let host = gate.host().clone();
     let shared = Arc::new(Shared::install(gate, resource, settings, random_number, suspended)?);
-    let driver = Driver { shared: Arc::clone(&shared), host: host.clone(), store, leaves };
-    let task = host.spawn_task(driver.run());
+    let task = host.spawn_task(drive(Arc::clone(&shared), host.clone(), store, leaves));
     Ok(SharedLimit { name: name.into(), shared, task })
 }
 

@@ -119,7 +119,7 @@ return 'filled'"
 
 /// KEYS: row groups. ARGV: consumer, what to do, the idle time in ms of a released entry, entries. Skips the
 /// entries that the consumer does not hold.
-const SETTLE: &str = on_stream!(
+const UPDATE_HELD: &str = on_stream!(
     "
 if not is_there then return end
 for i = 4, #ARGV do
@@ -166,7 +166,7 @@ enum Added {
 
 /// What a process does with row groups that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Settle {
+enum HeldUpdate {
     Refresh,
     Acknowledge,
     Release,
@@ -269,27 +269,27 @@ impl RowGroupQueue {
 
     /// Keeps row groups from being claimed by another process.
     pub(crate) async fn refresh(&self, held: impl IntoIterator<Item = u32>) -> Result<(), StoreError> {
-        self.settle(Settle::Refresh, held).await
+        self.update_held(HeldUpdate::Refresh, held).await
     }
 
     /// Marks a row group as done.
     pub(crate) async fn acknowledge(&self, row_group: u32) -> Result<(), StoreError> {
-        self.settle(Settle::Acknowledge, [row_group]).await
+        self.update_held(HeldUpdate::Acknowledge, [row_group]).await
     }
 
     /// Lets other processes claim row groups at once.
     pub(crate) async fn release(&self, held: impl IntoIterator<Item = u32>) -> Result<(), StoreError> {
-        self.settle(Settle::Release, held).await
+        self.update_held(HeldUpdate::Release, held).await
     }
 
-    async fn settle(&self, what: Settle, held: impl IntoIterator<Item = u32>) -> Result<(), StoreError> {
-        let what = match what {
-            Settle::Refresh => "refresh",
-            Settle::Acknowledge => "acknowledge",
-            Settle::Release => "release",
+    async fn update_held(&self, update: HeldUpdate, held: impl IntoIterator<Item = u32>) -> Result<(), StoreError> {
+        let update = match update {
+            HeldUpdate::Refresh => "refresh",
+            HeldUpdate::Acknowledge => "acknowledge",
+            HeldUpdate::Release => "release",
         };
-        let mut step = script(SETTLE, &[&self.key]);
-        step.arg(&self.process).arg(what).arg(millis(RELEASED));
+        let mut step = script(UPDATE_HELD, &[&self.key]);
+        step.arg(&self.process).arg(update).arg(millis(RELEASED));
         for row_group in held {
             step.arg(id(row_group));
         }

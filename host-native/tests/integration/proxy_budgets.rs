@@ -76,6 +76,20 @@ async fn a_stream_without_usage_is_charged_for_its_text_and_not_for_its_events()
 }
 
 #[tokio::test]
+async fn an_answer_without_usage_is_charged_for_its_text_and_not_for_its_reservation() {
+    let world = World::new(PER_DAY, "").await;
+    let body = json!({ "model": "uncounted-500", "messages": [], "max_tokens": 8_000 });
+    let answer = world.http.post(world.url("/v1/chat/completions")).json(&body).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    drop(answer.bytes().await);
+    world.until_counts((0, 0)).await;
+    let budget = world.page("/why").await["resources"][0]["budgets"][0].clone();
+    // Two tokens for each word, a few for the last space and the request.
+    let available = budget["available"].as_i64().unwrap();
+    assert!((8_900..9_000).contains(&available), "{budget}");
+}
+
+#[tokio::test]
 async fn a_provider_is_not_asked_for_the_usage_of_streams_if_the_file_says_so() {
     let world = World::new(&format!("{PER_DAY}\nstream_usage = false"), "").await;
     let body = json!({ "model": "optionless-500", "messages": [], "stream": true });

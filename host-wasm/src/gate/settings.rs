@@ -17,7 +17,8 @@ use tidegate_core::time::{Duration, Instant};
 use tsify::Tsify;
 use wasm_bindgen::JsValue;
 
-use crate::json::{self, Object, at_path, js_name, millis, millis_or_null};
+use crate::js_settings::{Object, js_name, millis, millis_or_null, text_at};
+use crate::json::{self, at_path};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -475,7 +476,7 @@ fn out_of_range(parent: &str, error: &ConfigError, given: &JsValue) -> JsValue {
     let words = error.expected.split('`').enumerate();
     let expected: String =
         words.map(|(at, text)| if at % 2 == 0 { text.to_owned() } else { format!("`{}`", name(text)) }).collect();
-    let value = json::text_at(given, &path).unwrap_or_else(|| error.value.clone());
+    let value = text_at(given, &path).unwrap_or_else(|| error.value.clone());
     RangeError::new(&format!("{path} is {value}; expected {expected}")).into()
 }
 

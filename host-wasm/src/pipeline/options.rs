@@ -14,7 +14,7 @@ use tidegate_core::task::{BoundedBorrowConfig, TaskGroup};
 use tidegate_core::time::Duration;
 use tsify::Tsify;
 
-use crate::json::{js_name, millis, millis_or_null};
+use crate::js_settings::{js_name, millis, millis_or_null};
 
 /// The settings of a run. Each has a default. Spans are in milliseconds, from 0 to 9e12.
 #[derive(Deserialize, Tsify)]

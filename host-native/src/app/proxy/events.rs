@@ -1,62 +1,124 @@
 //! Splits a stream of server-sent events into its events.
 //!
-//! An event ends with a blank line. Lines end with a line feed, which a carriage return may precede.
+//! A line ends with a carriage return, a line feed, or both. A blank line ends an event. Some providers send
+//! one line per event, without blank lines. So a line of data ends an event, too, unless it is the beginning
+//! of JSON that further lines may continue.
 
-/// The bytes of one event, or of a part of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use serde_json::Value;
+
+/// A part of a stream.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum EventPart<'a> {
-    /// A whole event, with its blank line. Only the last one of a stream may lack that.
-    Whole(&'a [u8]),
+    /// An event without the blank line after it.
+    Event { bytes: &'a [u8], data: EventData },
+    /// A line end after an event: that of a blank line, or a line feed that follows a carriage return.
+    LineEnd(&'a [u8]),
     /// A part of an event that is too long to be kept whole.
     OfLong(&'a [u8]),
 }
 
+/// The data of an event.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum EventData {
+    /// There is none, or it is `[DONE]`.
+    None,
+    Json(Value),
+    /// Data that is not JSON.
+    Other,
+}
+
 /// Collects the bytes of a stream until an event is complete. The parts together are the stream, and the
-/// whole events are the same however it is cut.
+/// events are the same however it is cut.
 #[derive(Debug)]
 pub(super) struct EventSplitter {
     /// The bytes of an event that is not complete.
     pending: Vec<u8>,
-    /// The longest event that is kept whole, in bytes, without its blank line.
+    /// Where the last line of `pending` begins.
+    line_start: usize,
+    /// The longest event that is kept whole, in bytes.
     max_bytes: usize,
     is_long: bool,
-    /// Whether the current line has no bytes but carriage returns so far.
-    is_line_blank: bool,
+    /// Whether `pending` has a line of data, which is the beginning of JSON.
+    has_data: bool,
+    /// Whether the last byte was a carriage return. A line feed after it belongs to the same line end.
+    after_return: bool,
 }
 
 impl EventSplitter {
     pub(super) fn new(max_bytes: usize) -> Self {
-        Self { pending: Vec::new(), max_bytes, is_long: false, is_line_blank: true }
+        Self { pending: Vec::new(), line_start: 0, max_bytes, is_long: false, has_data: false, after_return: false }
     }
 
     /// Adds the next bytes, and calls `each` with what is complete.
     pub(super) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(EventPart<'_>)) {
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.pending.extend_from_slice(line);
-            let is_blank = self.is_line_blank && line.iter().all(|byte| b"\r\n".contains(byte));
-            let has_line_end = line.ends_with(b"\n");
-            self.is_line_blank = is_blank || has_line_end;
-            // A blank line has a line feed, and at most one carriage return that means something.
-            let blank_line = if is_blank { 2 } else { 0 };
-            self.is_long |= self.pending.len() > self.max_bytes + blank_line;
-            let is_end = is_blank && has_line_end;
+        for piece in bytes.split_inclusive(is_line_end) {
+            let is_second_half = self.after_return && piece == b"\n";
+            self.after_return = piece.ends_with(b"\r");
+            if is_second_half && self.pending.is_empty() {
+                each(EventPart::LineEnd(piece));
+                continue;
+            }
+            self.pending.extend_from_slice(piece);
+            if is_second_half {
+                self.line_start = self.pending.len();
+                continue;
+            }
+            let line_end = usize::from(piece.last().is_some_and(is_line_end));
+            self.is_long |= self.pending.len() - line_end > self.max_bytes;
             if self.is_long {
                 each(EventPart::OfLong(&self.pending));
-                self.pending.clear();
-            } else if is_end {
-                each(EventPart::Whole(&self.pending));
-                self.pending.clear();
+                self.is_long = line_end == 0;
+                self.clear();
+            } else if line_end > 0 {
+                self.end_line(&mut each);
             }
-            self.is_long &= !is_end;
         }
     }
 
-    /// Ends the stream: calls `each` with the bytes after the last blank line.
+    /// Ends the event, if the line that is complete does.
+    fn end_line(&mut self, each: &mut impl FnMut(EventPart<'_>)) {
+        let line = &self.pending[self.line_start..self.pending.len() - 1];
+        let data = match line {
+            [] => {
+                let (event, line_end) = self.pending.split_at(self.line_start);
+                if !event.is_empty() {
+                    each(EventPart::Event { bytes: event, data: data_of(event).unwrap_or(EventData::Other) });
+                }
+                each(EventPart::LineEnd(line_end));
+                return self.clear();
+            }
+            // A comment between events is not part of one.
+            [b':', ..] if self.line_start == 0 => Some(EventData::None),
+            line if line.starts_with(DATA) && !self.has_data => data_of(line),
+            _ => {
+                self.line_start = self.pending.len();
+                return;
+            }
+        };
+        match data {
+            Some(data) => {
+                each(EventPart::Event { bytes: &self.pending, data });
+                self.clear();
+            }
+            None => {
+                self.has_data = true;
+                self.line_start = self.pending.len();
+            }
+        }
+    }
+
+    /// Ends the stream: calls `each` with the bytes after the last event.
     pub(super) fn finish(&mut self, each: impl FnOnce(EventPart<'_>)) {
         if !self.pending.is_empty() {
-            each(EventPart::Whole(&self.pending));
-            self.pending.clear();
+            let data = data_of(&self.pending).unwrap_or(EventData::Other);
+            each(EventPart::Event { bytes: &self.pending, data });
+            self.clear();
         }
+    }
+
+    fn clear(&mut self) {
+        self.pending.clear();
+        (self.line_start, self.has_data) = (0, false);
     }
 
     /// Returns whether no bytes are held.
@@ -65,69 +127,115 @@ impl EventSplitter {
     }
 }
 
-/// Returns the data of an event: its `data` lines, joined by line feeds.
-pub(super) fn event_data(event: &[u8]) -> Vec<u8> {
-    let lines = event.split(|byte| *byte == b'\n');
-    let data = lines.filter_map(|line| line.strip_prefix(b"data:")).map(<[u8]>::trim_ascii);
-    data.collect::<Vec<_>>().join(&b'\n')
+const DATA: &[u8] = b"data:";
+
+fn is_line_end(byte: &u8) -> bool {
+    b"\r\n".contains(byte)
+}
+
+/// Returns the data of an event: its `data` lines, joined by line feeds. Returns `None` for the beginning of
+/// JSON.
+fn data_of(event: &[u8]) -> Option<EventData> {
+    let lines = event.split(is_line_end).filter_map(|line| line.strip_prefix(DATA));
+    let data = lines.map(<[u8]>::trim_ascii).collect::<Vec<_>>().join(&b'\n');
+    if data.is_empty() || data == b"[DONE]" {
+        return Some(EventData::None);
+    }
+    match serde_json::from_slice(&data) {
+        Ok(value) => Some(EventData::Json(value)),
+        Err(error) => (!error.is_eof()).then_some(EventData::Other),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
-    /// Returns the whole events, and all bytes, of a stream in these pieces.
-    fn split(pieces: &[&[u8]], max_bytes: usize) -> (Vec<String>, Vec<u8>) {
+    /// Returns the events with their data, and all bytes, of a stream in these pieces.
+    fn split(pieces: &[&[u8]], max_bytes: usize) -> (Vec<(String, EventData)>, Vec<u8>) {
         let mut splitter = EventSplitter::new(max_bytes);
-        let (mut whole, mut all) = (Vec::new(), Vec::new());
+        let (mut events, mut all) = (Vec::new(), Vec::new());
         let mut each = |part: EventPart<'_>| match part {
-            EventPart::Whole(bytes) => {
-                whole.push(String::from_utf8_lossy(bytes).into_owned());
+            EventPart::Event { bytes, data } => {
+                events.push((String::from_utf8_lossy(bytes).into_owned(), data));
                 all.extend_from_slice(bytes);
             }
-            EventPart::OfLong(bytes) => all.extend_from_slice(bytes),
+            EventPart::LineEnd(bytes) | EventPart::OfLong(bytes) => all.extend_from_slice(bytes),
         };
         for piece in pieces {
             splitter.push(piece, &mut each);
         }
         splitter.finish(each);
         assert!(splitter.is_empty());
-        (whole, all)
+        (events, all)
     }
 
     #[test]
     fn the_events_are_the_same_however_a_stream_is_cut() {
-        let stream = b"data: 1\n\r\n: idle\r\ndata: 2\r\n\r\ndata: too long to be kept\n\ndata: 3\n\ndata: no end";
-        let (whole, _) = split(&[stream], 20);
-        assert_eq!(whole, ["data: 1\n\r\n", ": idle\r\ndata: 2\r\n\r\n", "data: 3\n\n", "data: no end"]);
+        let text = "data: 1\n\r\n: idle\r\nid: 2\r\ndata: [2,\r\ndata:3]\r\n\r\ndata: too long to be kept as a whole\n\n\
+            data: \"港\"\ndata: 4\r\rdata: no JSON\ndata: [DONE]\ndata: [5\n\nevent: x\n\ndata: no end";
+        let stream = text.as_bytes();
+        let (events, all) = split(&[stream], 30);
+        let expected = [
+            ("data: 1\n", EventData::Json(json!(1))),
+            (": idle\r", EventData::None),
+            ("id: 2\r\ndata: [2,\r\ndata:3]\r\n", EventData::Json(json!([2, 3]))),
+            ("data: \"港\"\n", EventData::Json(json!("港"))),
+            ("data: 4\r", EventData::Json(json!(4))),
+            ("data: no JSON\n", EventData::Other),
+            ("data: [DONE]\n", EventData::None),
+            ("data: [5\n", EventData::Other),
+            ("event: x\n", EventData::None),
+            ("data: no end", EventData::Other),
+        ];
+        let expected = expected.map(|(text, data)| (text.to_string(), data));
+        assert_eq!((&events[..], &all[..]), (&expected[..], stream));
         for first in 0..stream.len() {
             for second in first..stream.len() {
                 let pieces = [&stream[..first], &stream[first..second], &stream[second..]];
-                assert_eq!(split(&pieces, 20), (whole.clone(), stream.to_vec()), "{first} {second}");
+                assert_eq!(split(&pieces, 30), (events.clone(), stream.to_vec()), "{first} {second}");
             }
         }
     }
 
     #[test]
-    fn carriage_returns_without_end_are_not_kept() {
-        let mut splitter = EventSplitter::new(20);
-        let mut bytes = 0;
-        for _ in 0..1_000 {
-            splitter.push(b"\r", |part| match part {
-                EventPart::OfLong(part) => bytes += part.len(),
-                EventPart::Whole(event) => panic!("there is no event: {event:?}"),
-            });
-            assert!(splitter.pending.len() <= 22);
+    fn an_event_of_one_line_is_complete_without_a_blank_line_and_the_beginning_of_json_is_held() {
+        for (line, is_complete) in [
+            ("data: {\"a\":1}", true),
+            ("data:{\"a\":\"港\"}", true),
+            ("data: [DONE]", true),
+            ("data:", true),
+            ("data: no JSON", true),
+            (": idle", true),
+            ("data: {\"a\":", false),
+            ("event: x", false),
+            ("", true),
+        ] {
+            for line_end in ["\n", "\r", "\r\n"] {
+                let mut splitter = EventSplitter::new(100);
+                splitter.push(format!("{line}{line_end}").as_bytes(), |_| {});
+                assert_eq!(splitter.is_empty(), is_complete, "{line:?} {line_end:?}");
+            }
         }
-        splitter.finish(|part| match part {
-            EventPart::Whole(rest) | EventPart::OfLong(rest) => bytes += rest.len(),
-        });
-        assert_eq!(bytes, 1_000);
     }
 
     #[test]
-    fn the_data_of_an_event_may_have_several_lines() {
-        assert_eq!(event_data(b"event: x\r\ndata: {\"a\":\r\ndata:1}\r\n\r\n"), b"{\"a\":\n1}");
-        assert_eq!(event_data(b": idle\n\n"), b"");
+    fn no_more_than_the_longest_event_is_held() {
+        for endless in [&b"x"[..], b"\r", b"id: 1\n", b"data: [\n"] {
+            let mut splitter = EventSplitter::new(20);
+            let mut bytes = 0;
+            let mut count = |part: EventPart<'_>| match part {
+                EventPart::Event { bytes: part, .. } | EventPart::LineEnd(part) | EventPart::OfLong(part) => {
+                    bytes += part.len();
+                }
+            };
+            for _ in 0..1_000 {
+                splitter.push(endless, &mut count);
+                assert!(splitter.pending.len() <= 21);
+            }
+            splitter.finish(count);
+            assert_eq!(bytes, 1_000 * endless.len());
+        }
     }
 }

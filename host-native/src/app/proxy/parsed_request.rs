@@ -317,8 +317,12 @@ mod tests {
         }
         let more = r#"{"model":"m","stream_options":{"x":[1.50]},"stream":true}"#;
         assert_eq!(asked(more).await, (true, serde_json::json!({ "x": [1.5], "include_usage": true })));
+        let each = r#"{"model":"m","stream":true,"stream_options":{"continuous_usage_stats":true}}"#;
+        let kept = serde_json::json!({ "continuous_usage_stats": true, "include_usage": true });
+        assert_eq!(asked(each).await, (true, kept));
         for body in [
             r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#,
+            r#"{"model":"m","stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}"#,
             r#"{"model":"m","stream":true,"stream_options":7}"#,
             r#"{"model":"m","stream":true,"stream_options":{"include_usage":"yes"}}"#,
             r#"{"model":"m","stream":false}"#,

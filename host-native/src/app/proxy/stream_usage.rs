@@ -10,9 +10,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use serde_json::Value;
 
-use super::events::{EventPart, EventSplitter, event_data};
+use super::events::{EventData, EventPart, EventSplitter};
 
 /// The longest event that may be one of usage, in bytes. Longer ones are forwarded as they arrive.
 const MAX_EVENT_BYTES: usize = 16 << 10;
@@ -24,19 +23,21 @@ pub(super) fn is_on_demand(path: &str) -> bool {
 }
 
 /// Returns whether an event has usage and no choices.
-fn is_usage(event: &[u8]) -> bool {
-    let event: Value = serde_json::from_slice(&event_data(event)).unwrap_or_default();
+fn is_usage(data: &EventData) -> bool {
+    let EventData::Json(event) = data else { return false };
     event["usage"].is_object() && event["choices"].as_array().is_some_and(Vec::is_empty)
 }
 
 pin_project! {
     /// A body of server-sent events without the event of usage. Each other event is forwarded when it is
-    /// complete.
+    /// complete, also if no blank line follows it.
     pub(super) struct WithoutUsage<B: Body> {
         #[pin]
         body: B,
         // `None`: all is forwarded as it arrives.
         events: Option<EventSplitter>,
+        // Whether the last event is removed, and so are the line ends after it.
+        is_removed: bool,
         has_ended: bool,
         // The error that has ended the body, until it is forwarded after the last bytes.
         error: Option<B::Error>,
@@ -47,7 +48,7 @@ impl<B: Body> WithoutUsage<B> {
     /// Creates a body without the event of usage if `removes_usage`, and otherwise an unchanged one.
     pub(super) fn new(body: B, removes_usage: bool) -> Self {
         let events = removes_usage.then(|| EventSplitter::new(MAX_EVENT_BYTES));
-        Self { body, events, has_ended: false, error: None }
+        Self { body, events, is_removed: false, has_ended: false, error: None }
     }
 }
 
@@ -60,9 +61,21 @@ impl<B: Body<Data = Bytes>> Body for WithoutUsage<B> {
         let Some(events) = this.events else { return this.body.poll_frame(context) };
         while !*this.has_ended {
             let mut kept = Vec::new();
-            let keep = |part: EventPart<'_>| match part {
-                EventPart::Whole(event) if is_usage(event) => {}
-                EventPart::Whole(bytes) | EventPart::OfLong(bytes) => kept.extend_from_slice(bytes),
+            let keep = |part: EventPart<'_>| {
+                let bytes = match part {
+                    EventPart::Event { bytes, data } => {
+                        *this.is_removed = is_usage(&data);
+                        bytes
+                    }
+                    EventPart::OfLong(bytes) => {
+                        *this.is_removed = false;
+                        bytes
+                    }
+                    EventPart::LineEnd(bytes) => bytes,
+                };
+                if !*this.is_removed {
+                    kept.extend_from_slice(bytes);
+                }
             };
             match ready!(this.body.as_mut().poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
@@ -121,6 +134,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn usage_is_removed_from_lines_without_blank_lines_and_with_any_line_end() {
+        let text = r#"data: {"choices":[{"delta":{"content":"港"}}],"usage":null}"#;
+        let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}"#;
+        let in_lines = "id: 9|data: {\"choices\":[],|data: \"usage\":{\"prompt_tokens\":7}}||";
+        for line_end in ["\n", "\r", "\r\n"] {
+            let ended = |text: &str| text.replace('|', line_end);
+            for (sent, expected) in [
+                (format!("{text}|{text}|{usage}|data: [DONE]|"), format!("{text}|{text}|data: [DONE]|")),
+                (format!("{text}||{usage}||data: [DONE]||"), format!("{text}||data: [DONE]||")),
+                (format!("{text}||{usage}|"), format!("{text}||")),
+                (format!("{text}||{in_lines}: idle||"), format!("{text}||: idle||")),
+            ] {
+                let (sent, expected) = (ended(&sent), ended(&expected));
+                for cut in (0..sent.len()).filter(|cut| sent.is_char_boundary(*cut)) {
+                    assert_eq!(forwarded(&[&sent[..cut], &sent[cut..]]).await, expected, "{cut} {sent:?}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn the_bytes_before_an_error_are_forwarded() {
         let frames = [Ok(Frame::data(Bytes::from_static(b"data: [DONE]\n"))), Err("reset")];
         let mut body = WithoutUsage::new(StreamBody::new(futures_util::stream::iter(frames)), true);
@@ -133,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn an_event_is_forwarded_as_soon_as_it_is_complete_and_a_long_one_as_it_arrives() {
         let long = format!("data: {}", "x".repeat(MAX_EVENT_BYTES));
-        let sent = ["data: 1\n\nda", "ta: 2\n\n", &long, "\n\n"];
+        let sent = ["data: 1\n\nda", "ta: 2\n", "data: {\"a\":", "3}\r", "\n\r\n", &long, "\n\n"];
         let frames =
             sent.map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(piece.as_bytes()))));
         let mut body = WithoutUsage::new(StreamBody::new(futures_util::stream::iter(frames)), true);
@@ -141,6 +175,6 @@ mod tests {
         while let Some(frame) = body.frame().await {
             received.push(frame.unwrap().into_data().unwrap());
         }
-        assert_eq!(received, ["data: 1\n\n", "data: 2\n\n", &long, "\n\n"]);
+        assert_eq!(received, ["data: 1\n\n", "data: 2\n", "data: {\"a\":3}\r", "\n\r\n", &long, "\n\n"]);
     }
 }

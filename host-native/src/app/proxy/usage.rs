@@ -1,22 +1,29 @@
 //! Reads the token usage of a call from its response while it is streamed.
 //!
 //! Responses report usage in a `usage` object: near the end of JSON, or in one of the last events of a
-//! stream. Of JSON only the last bytes are kept, and of a stream one event, so memory is bounded for any
-//! length of response. The output of a stream that reports no usage is estimated by its text.
+//! stream. The output of a response that reports no usage is estimated by its text. Of a stream one event is
+//! kept, and of long JSON only the last bytes, so memory is bounded for any length of response.
 
 use memchr::memmem;
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 
-use super::events::{EventPart, EventSplitter, event_data};
+use super::events::{EventData, EventPart, EventSplitter};
 use crate::app::tokens::MostTokens;
 
 /// The number of bytes at the end of a response in which usage is found. Some repeat texts of the request
 /// after it.
 const TAIL_BYTES: usize = 64 << 10;
 
+/// The longest JSON that is kept whole, so that its text can be counted, in bytes.
+const MAX_JSON_BYTES: usize = 256 << 10;
+
 /// The longest event that is parsed, in bytes.
 const MAX_EVENT_BYTES: usize = 1 << 20;
+
+/// The keys of JSON under which the output of the model is: of the Responses API, of the Messages API, and of
+/// transcriptions. Those of completions and of chats are in `choices`.
+const OUTPUTS: [&str; 3] = ["output", "content", "text"];
 
 /// Keys of an output whose values are not text of the model: sound, images and signatures are in base64.
 const NO_TEXT: [&str; 7] = ["data", "encrypted_content", "id", "object", "role", "signature", "type"];
@@ -24,8 +31,11 @@ const NO_TEXT: [&str; 7] = ["data", "encrypted_content", "id", "object", "role",
 /// Extracts the usage from a response, chunk by chunk.
 #[derive(Debug)]
 pub(super) struct UsageReader {
-    /// At least the last [`TAIL_BYTES`] bytes, and at most twice as many.
+    /// JSON as a whole if it is no longer than [`MAX_JSON_BYTES`]. Otherwise at least the last [`TAIL_BYTES`]
+    /// bytes.
     tail: Vec<u8>,
+    /// Whether `tail` is the whole response so far.
+    is_whole: bool,
     /// `None` if the response is not a stream.
     stream: Option<(EventSplitter, StreamCounts)>,
 }
@@ -52,29 +62,59 @@ impl Reported {
     }
 }
 
+/// The largest number of tokens that the text of an output may have.
+#[derive(Debug, Default)]
+struct OutputText(MostTokens);
+
+impl OutputText {
+    /// Adds the texts in a value.
+    fn add(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.0.push(text),
+            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Value::Object(fields) => {
+                let texts = fields.iter().filter(|(key, _)| !NO_TEXT.contains(&key.as_str()));
+                texts.for_each(|(_, value)| self.add(value));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Adds the texts in these fields of each choice.
+    fn add_choices(&mut self, response: &Value, fields: [&str; 2]) {
+        for choice in response["choices"].as_array().into_iter().flatten() {
+            fields.iter().for_each(|field| self.add(&choice[*field]));
+        }
+    }
+}
+
 /// What the events of a stream have said so far.
 #[derive(Debug, Default)]
 struct StreamCounts {
     reported: Reported,
     /// The number of events with data.
     events: usize,
-    text: MostTokens,
+    text: OutputText,
     /// Whether there was an event too long to be parsed. It may contain the usage.
     has_long_event: bool,
 }
 
 impl StreamCounts {
     fn add(&mut self, part: EventPart<'_>) {
-        let EventPart::Whole(event) = part else {
-            self.has_long_event = true;
-            return;
+        let data = match part {
+            EventPart::Event { data, .. } => data,
+            EventPart::LineEnd(_) => return,
+            EventPart::OfLong(_) => {
+                self.has_long_event = true;
+                return;
+            }
         };
-        let data = event_data(event);
-        if data.is_empty() || data == b"[DONE]" {
-            return;
-        }
+        let event = match data {
+            EventData::None => return,
+            EventData::Json(event) => event,
+            EventData::Other => Value::Null,
+        };
         self.events += 1;
-        let event: Value = serde_json::from_slice(&data).unwrap_or_default();
         // The Responses API reports the usage of the whole response. The Messages API reports the input at
         // the beginning, with an output that is not the whole.
         let input = Reported { output: None, ..Reported::of(&event["message"]["usage"]) };
@@ -82,29 +122,14 @@ impl StreamCounts {
             Reported::of(&event["usage"]).or(Reported::of(&event["response"]["usage"])).or(input).or(self.reported);
         // `response.audio.delta` and `response.output_audio.delta` have sound in base64.
         if !event["type"].as_str().is_some_and(|kind| kind.ends_with("audio.delta")) {
-            self.add_text(&event["delta"]);
+            self.text.add(&event["delta"]);
         }
-        for choice in event["choices"].as_array().into_iter().flatten() {
-            self.add_text(&choice["delta"]);
-            self.add_text(&choice["text"]);
-        }
-    }
-
-    fn add_text(&mut self, value: &Value) {
-        match value {
-            Value::String(text) => self.text.push(text),
-            Value::Array(items) => items.iter().for_each(|item| self.add_text(item)),
-            Value::Object(fields) => {
-                let texts = fields.iter().filter(|(key, _)| !NO_TEXT.contains(&key.as_str()));
-                texts.for_each(|(_, value)| self.add_text(value));
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
+        self.text.add_choices(&event, ["delta", "text"]);
     }
 
     /// Returns the largest number of tokens that the text may have, and at least one for each event.
     fn output_tokens(&self) -> u32 {
-        u32::try_from(self.text.total().max(self.events)).unwrap_or(u32::MAX)
+        saturated(self.text.0.total().max(self.events))
     }
 }
 
@@ -112,7 +137,7 @@ impl UsageReader {
     /// Creates a reader for server-sent events or for JSON.
     pub(super) fn new(is_stream: bool) -> Self {
         let stream = is_stream.then(|| (EventSplitter::new(MAX_EVENT_BYTES), StreamCounts::default()));
-        Self { tail: Vec::new(), stream }
+        Self { tail: Vec::new(), is_whole: true, stream }
     }
 
     /// Adds the next chunk of the response.
@@ -120,23 +145,27 @@ impl UsageReader {
         if let Some((events, counts)) = &mut self.stream {
             events.push(piece, |part| counts.add(part));
         }
-        let kept = &piece[piece.len().saturating_sub(TAIL_BYTES)..];
-        if self.tail.len() + kept.len() > 2 * TAIL_BYTES {
-            let gone = self.tail.len().saturating_sub(TAIL_BYTES.saturating_sub(kept.len()));
-            self.tail.drain(..gone);
-        }
+        let most = if self.stream.is_some() { 2 * TAIL_BYTES } else { MAX_JSON_BYTES };
+        let kept = if self.tail.len() + piece.len() > most {
+            self.is_whole = false;
+            let kept = &piece[piece.len().saturating_sub(TAIL_BYTES)..];
+            self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES - kept.len()));
+            kept
+        } else {
+            piece
+        };
         self.tail.extend_from_slice(kept);
     }
 
     /// Returns the usage of the response, which has ended here. `estimate` contains the input tokens of the
-    /// request, for a response that does not report them. Returns `None` if a response that is no stream
-    /// reports no usage.
+    /// request, for a response that does not report them. Returns `None` for a response that is no stream,
+    /// reports no usage, and is too long or not a JSON object.
     pub(super) fn finish(&mut self, estimate: Usage) -> Option<Usage> {
         let (reported, output) = match &mut self.stream {
-            None => {
-                let reported = Some(in_tail(&self.tail)).filter(|reported| *reported != Reported::default())?;
-                (reported, 0)
-            }
+            None => match in_tail(&self.tail) {
+                reported if reported != Reported::default() => (reported, 0),
+                none => (none, text_tokens(self.is_whole.then_some(&self.tail)?)?),
+            },
             Some((events, counts)) => {
                 events.finish(|part| counts.add(part));
                 let in_long = if counts.has_long_event { in_tail(&self.tail) } else { Reported::default() };
@@ -145,6 +174,20 @@ impl UsageReader {
         };
         Some(Usage::tokens(reported.input.unwrap_or(estimate.input_tokens), reported.output.unwrap_or(output)))
     }
+}
+
+/// Returns the largest number of tokens that the output in a response may have, or `None` if that is not a
+/// JSON object.
+fn text_tokens(response: &[u8]) -> Option<u32> {
+    let response: Value = serde_json::from_slice(response).ok().filter(Value::is_object)?;
+    let mut text = OutputText::default();
+    text.add_choices(&response, ["message", "text"]);
+    OUTPUTS.iter().for_each(|key| text.add(&response[*key]));
+    Some(saturated(text.0.total()))
+}
+
+fn saturated(tokens: usize) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
 /// Returns the last usage in the end of a response.
@@ -187,9 +230,49 @@ mod tests {
         assert_eq!(read(false, &[r#"{"usage":{"prompt_tokens":9,"total_tokens":9}}"#]), Some(Usage::tokens(9, 0)));
         let both = r#"{"usage":{"prompt_tokens":3,"input_tokens":3,"completion_tokens":4,"output_tokens":4}}"#;
         assert_eq!(read(false, &[both]), Some(Usage::tokens(3, 4)));
-        for none in ["no json at all", r#"{"usage":{}}"#, r#"{"usage":null}"#] {
+    }
+
+    #[test]
+    fn json_without_usage_is_charged_for_the_text_of_its_output() {
+        for (answer, output) in [
+            (
+                r#"{"id":"c","object":"x","choices":[{"message":{"role":"assistant","content":"harbour and tide"},"finish_reason":"stop"}]}"#,
+                3 + 1 + 2,
+            ),
+            (r#"{"choices":[{"message":{"content":"tide."}},{"message":{"content":"0123"}}]}"#, 2 + 1 + 4),
+            (
+                r#"{"choices":[{"message":{"content":null,"tool_calls":[{"id":"call_0","type":"function","function":{"name":"high","arguments":"{}"}}]}}]}"#,
+                2 + 2,
+            ),
+            (r#"{"choices":[{"text":"tide"}],"model":"a-long-name"}"#, 2),
+            (
+                r#"{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"tide"}]}]}"#,
+                2,
+            ),
+            (r#"{"role":"assistant","content":[{"type":"text","text":"tide"}]}"#, 2),
+            (r#"{"text":"tide"}"#, 2),
+            (r#"{"data":[{"embedding":[0.1,0.2]}],"usage":null}"#, 0),
+            (r#"{"usage":{}}"#, 0),
+        ] {
+            for cut in 0..answer.len() {
+                let used = read(false, &[&answer[..cut], &answer[cut..]]);
+                assert_eq!(used, Some(Usage::tokens(5, output)), "{cut} {answer}");
+            }
+        }
+        for none in ["no json at all", "", "[]", "\"tide\"", r#"{"choices":[{"message":{"content":"it was cut o"#] {
             assert_eq!(read(false, &[none]), None, "{none}");
         }
+    }
+
+    #[test]
+    fn json_that_is_too_long_to_be_kept_and_reports_no_usage_keeps_its_reservation() {
+        let answer = |len: usize| format!("{{\"text\":\"{}\"}}", "港".repeat(len / 3));
+        let short = answer(MAX_JSON_BYTES - 20);
+        assert!(read(false, &[&short]).is_some_and(|used| used.output_tokens as usize > MAX_JSON_BYTES - 30));
+        let long = answer(MAX_JSON_BYTES);
+        assert_eq!(read(false, &[&long]), None);
+        let cut = long.len() - 30;
+        assert_eq!(read(false, &[&long[..cut - cut % 3], &long[cut - cut % 3..]]), None);
     }
 
     #[test]
@@ -214,6 +297,29 @@ mod tests {
         let end = "data: {\"delta\":{},\"usage\":{\"output_tokens\":4}}\n\n";
         assert_eq!(read(true, &[start, text, end]), Some(Usage::tokens(9, 4)));
         assert_eq!(read(true, &[start, text]), Some(Usage::tokens(9, 2)), "it was cut off");
+    }
+
+    #[test]
+    fn the_last_usage_of_a_stream_that_reports_it_in_each_event_counts_also_if_it_is_cut_off() {
+        let event = |text: &str, output: u32| {
+            let usage =
+                format!("{{\"prompt_tokens\":7,\"completion_tokens\":{output},\"total_tokens\":{}}}", 7 + output);
+            format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}],\"usage\":{usage}}}\n\n")
+        };
+        let events = [event("", 0), event("harbour", 1), event(" and", 2), event(" tide", 3)];
+        let events: Vec<&str> = events.iter().map(String::as_str).collect();
+        let last = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":4}}\n\n";
+        assert_eq!(read(true, &[&events[..], &[last, "data: [DONE]\n\n"]].concat()), Some(Usage::tokens(7, 4)));
+        assert_eq!(read(true, &events), Some(Usage::tokens(7, 3)));
+        assert_eq!(read(true, &events[..2]), Some(Usage::tokens(7, 1)));
+    }
+
+    #[test]
+    fn the_usage_of_a_stream_without_blank_lines_counts_and_else_its_text() {
+        let text = "data: {\"choices\":[{\"delta\":{\"content\":\"tide\"}}]}\n";
+        let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n";
+        assert_eq!(read(true, &[text, text, text, usage, "data: [DONE]\n"]), Some(Usage::tokens(7, 2)));
+        assert_eq!(read(true, &[text, text, text, "data: [DONE]\n"]), Some(Usage::tokens(5, 4)));
     }
 
     #[test]
@@ -261,10 +367,10 @@ mod tests {
         let mut reader = UsageReader::new(false);
         for _ in 0..1_000 {
             reader.push(&[b'x'; 1_000]);
-            assert!(reader.tail.len() <= 2 * TAIL_BYTES);
+            assert!(reader.tail.len() <= MAX_JSON_BYTES);
         }
         reader.push(&vec![b'y'; 1_000_000]);
-        assert!(reader.tail.len() <= 2 * TAIL_BYTES);
+        assert!(reader.tail.len() <= MAX_JSON_BYTES);
         reader.push(br#""usage":{"prompt_tokens":1,"completion_tokens":2}"#);
         assert_eq!(reader.finish(Usage::default()), Some(Usage::tokens(1, 2)));
     }

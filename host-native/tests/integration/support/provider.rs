@@ -101,8 +101,12 @@ fn rejection(seen: &Seen, status: u16, retry_after_ms: &str, code: &str) -> Resp
 }
 
 fn completion(content: &str) -> Response {
-    let choice = json!({ "index": 0, "message": { "role": "assistant", "content": content }, "finish_reason": "stop" });
     let usage = json!({ "prompt_tokens": 40, "completion_tokens": 60, "total_tokens": 100 });
+    completion_with(content, &usage)
+}
+
+fn completion_with(content: &str, usage: &Value) -> Response {
+    let choice = json!({ "index": 0, "message": { "role": "assistant", "content": content }, "finish_reason": "stop" });
     Json(json!({ "id": "c", "object": "chat.completion", "choices": [choice], "usage": usage })).into_response()
 }
 
@@ -163,6 +167,8 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
             completion("held")
         }
         "stream" => stream(seen, guard, number, false),
+        // Answers with `number` words, and without usage.
+        "uncounted" => completion_with(&"tide ".repeat(number as usize), &Value::Null),
         // Streams `number` words at once, with usage if it is asked for.
         "asked" => whole_stream(number, request["stream_options"]["include_usage"] == true),
         // The same without usage; the second rejects the options of streams.
