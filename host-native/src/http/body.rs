@@ -102,6 +102,12 @@ impl InFlightCall {
         }
     }
 
+    /// Records that the request is sent. If the call is dropped before its response arrives, it then keeps
+    /// `estimate` of its reservation, because the provider may process the request nevertheless.
+    pub fn record_sent(&mut self, estimate: Usage) {
+        self.completion = Completion::from(Outcome::LocalCancelled).used(estimate);
+    }
+
     /// Returns whether the call is finished, and its permit released.
     #[must_use]
     pub fn is_finished(&self) -> bool {

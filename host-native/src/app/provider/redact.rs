@@ -160,19 +160,21 @@ fn lowercase_escapes(text: &str) -> String {
 
 pin_project! {
     /// A body in which keys are replaced by asterisks.
-    pub(crate) struct RedactedBody<B> {
+    pub(crate) struct RedactedBody<B: Body> {
         #[pin]
         body: B,
         redactor: Redactor,
         // Bytes that may be the beginning of a key.
         pending: BytesMut,
         has_ended: bool,
+        // The error that has ended the body, until it is forwarded after the last bytes.
+        error: Option<B::Error>,
     }
 }
 
-impl<B> RedactedBody<B> {
+impl<B: Body> RedactedBody<B> {
     pub(crate) fn new(body: B, redactor: Redactor) -> Self {
-        Self { body, redactor, pending: BytesMut::new(), has_ended: false }
+        Self { body, redactor, pending: BytesMut::new(), has_ended: false, error: None }
     }
 }
 
@@ -184,7 +186,7 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
         let mut this = self.project();
         loop {
             if *this.has_ended {
-                return Poll::Ready(None);
+                return Poll::Ready(this.error.take().map(Err));
             }
             let data = match ready!(this.body.as_mut().poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
@@ -192,15 +194,18 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
                     // Trailers belong to the connection to the provider and are dropped.
                     Err(_) => continue,
                 },
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => {
+                end @ (None | Some(Err(_))) => {
                     *this.has_ended = true;
+                    *this.error = end.and_then(Result::err);
                     let mut rest = this.pending.split();
+                    if rest.is_empty() {
+                        continue;
+                    }
                     if rest.len() >= MIN_KEY_BYTES {
                         // The response ends within what may be a key.
                         rest.fill(b'*');
                     }
-                    return Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest.freeze()))));
+                    return Poll::Ready(Some(Ok(Frame::data(rest.freeze()))));
                 }
             };
             let mut data = if this.pending.is_empty() {
@@ -219,7 +224,7 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.has_ended || (self.pending.is_empty() && self.body.is_end_stream())
+        self.error.is_none() && (self.has_ended || (self.pending.is_empty() && self.body.is_end_stream()))
     }
 
     fn size_hint(&self) -> SizeHint {

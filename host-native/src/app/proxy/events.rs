@@ -1,8 +1,9 @@
 //! Splits a stream of server-sent events into its events.
 //!
 //! A line ends with a carriage return, a line feed, or both. A blank line ends an event. Some providers send
-//! one line per event, without blank lines. So a line of data ends an event, too, unless it is the beginning
-//! of JSON that further lines may continue.
+//! one line per event, without blank lines. So a line of data ends an event, too, unless it is empty or the
+//! beginning of JSON that further lines may continue. A line with the JSON of a whole event ends the one before
+//! it, and a line that is no field of an event is a part of its own.
 
 use serde_json::Value;
 
@@ -42,11 +43,21 @@ pub(super) struct EventSplitter {
     has_data: bool,
     /// Whether the last byte was a carriage return. A line feed after it belongs to the same line end.
     after_return: bool,
+    /// Whether no line is complete so far. A byte order mark may begin the first one.
+    is_at_start: bool,
 }
 
 impl EventSplitter {
     pub(super) fn new(max_bytes: usize) -> Self {
-        Self { pending: Vec::new(), line_start: 0, max_bytes, is_long: false, has_data: false, after_return: false }
+        Self {
+            pending: Vec::new(),
+            line_start: 0,
+            max_bytes,
+            is_long: false,
+            has_data: false,
+            after_return: false,
+            is_at_start: true,
+        }
     }
 
     /// Adds the next bytes, and calls `each` with what is complete.
@@ -77,7 +88,19 @@ impl EventSplitter {
 
     /// Ends the event, if the line that is complete does.
     fn end_line(&mut self, each: &mut impl FnMut(EventPart<'_>)) {
+        if std::mem::take(&mut self.is_at_start) && self.pending.starts_with(BYTE_ORDER_MARK) {
+            each(EventPart::Event { bytes: BYTE_ORDER_MARK, data: EventData::None });
+            self.pending.drain(..BYTE_ORDER_MARK.len());
+        }
         let line = &self.pending[self.line_start..self.pending.len() - 1];
+        if self.has_data && is_whole_event(line) {
+            // Whatever the lines before it begin, this one does not continue it.
+            let (event, _) = self.pending.split_at(self.line_start);
+            each(EventPart::Event { bytes: event, data: EventData::Other });
+            self.pending.drain(..self.line_start);
+            (self.line_start, self.has_data) = (0, false);
+            return self.end_line(each);
+        }
         let data = match line {
             [] => {
                 let (event, line_end) = self.pending.split_at(self.line_start);
@@ -87,9 +110,11 @@ impl EventSplitter {
                 each(EventPart::LineEnd(line_end));
                 return self.clear();
             }
-            // A comment between events is not part of one.
-            [b':', ..] if self.line_start == 0 => Some(EventData::None),
-            line if line.starts_with(DATA) && !self.has_data => data_of(line),
+            // A comment between events is not part of one, nor is a line that is no field.
+            line if self.line_start == 0 && !FIELDS.iter().any(|field| line.starts_with(field)) => {
+                Some(EventData::None)
+            }
+            line if is_data(line) && !self.has_data => data_of(line),
             _ => {
                 self.line_start = self.pending.len();
                 return;
@@ -128,9 +153,22 @@ impl EventSplitter {
 }
 
 const DATA: &[u8] = b"data:";
+const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 fn is_line_end(byte: &u8) -> bool {
     b"\r\n".contains(byte)
+}
+
+/// Returns whether a line has data.
+fn is_data(line: &[u8]) -> bool {
+    line.strip_prefix(DATA).is_some_and(|data| !data.trim_ascii().is_empty())
+}
+
+/// Returns whether a line has the JSON of an event of any API.
+fn is_whole_event(line: &[u8]) -> bool {
+    matches!(line.strip_prefix(DATA).map(serde_json::from_slice), Some(Ok(Value::Object(fields)))
+        if ["choices", "usage", "type"].iter().any(|key| fields.contains_key(*key)))
 }
 
 /// Returns the data of an event: its `data` lines, joined by line feeds. Returns `None` for the beginning of
@@ -205,7 +243,8 @@ mod tests {
             ("data: {\"a\":1}", true),
             ("data:{\"a\":\"港\"}", true),
             ("data: [DONE]", true),
-            ("data:", true),
+            ("data:", false),
+            ("no field", true),
             ("data: no JSON", true),
             (": idle", true),
             ("data: {\"a\":", false),
@@ -218,6 +257,26 @@ mod tests {
                 assert_eq!(splitter.is_empty(), is_complete, "{line:?} {line_end:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_line_with_a_whole_event_is_one_whatever_precedes_it() {
+        let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":7}}"#;
+        for before in
+            ["\u{feff}", "{\"error\":1}\n", "data: {\"choices\":[\n", "data: -\n", "error: x\r\n", "data: [\ndata: 1\n"]
+        {
+            let stream = format!("{before}{usage}\ndata: [DONE]\n");
+            for cut in 0..stream.len() {
+                let (events, all) = split(&[&stream.as_bytes()[..cut], &stream.as_bytes()[cut..]], 100);
+                assert_eq!(all, stream.as_bytes());
+                let found = events
+                    .iter()
+                    .filter(|(text, data)| *text == format!("{usage}\n") && matches!(data, EventData::Json(_)));
+                assert_eq!(found.count(), 1, "{before:?} {cut} {events:?}");
+            }
+        }
+        let (events, _) = split(&[format!("data:\n{usage}\n\n").as_bytes()], 100);
+        assert!(events.len() == 1 && matches!(events[0].1, EventData::Json(_)), "{events:?}");
     }
 
     #[test]

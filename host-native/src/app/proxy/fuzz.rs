@@ -23,7 +23,7 @@ use super::headers::{self, Credentials, is_event_stream};
 use super::parsed_request::{MediaType, ParsedRequest};
 use super::stream_usage::WithoutUsage;
 use super::upstream::client_for_tests;
-use super::usage::UsageReader;
+use super::usage::{ResponseKind, UsageReader};
 use crate::app::fuzz::{fuzz, header_map, json_tokens};
 use crate::app::provider::key::is_name_of_key;
 
@@ -80,13 +80,13 @@ const STREAMS: [&[u8]; 4] = [
 #[test]
 fn the_usage_of_a_response_is_the_same_however_it_is_cut() {
     fuzz(&STREAMS, EVENTS, |bytes| {
-        for is_stream in [false, true] {
+        for kind in [ResponseKind::Stream, ResponseKind::Text, ResponseKind::Other] {
             let used = same_for_all_cuts(bytes, |pieces| {
-                let mut reader = UsageReader::new(is_stream);
+                let mut reader = UsageReader::new(kind);
                 pieces.for_each(|piece| reader.push(piece));
                 reader.finish(Usage::tokens(5, 6))
             });
-            assert!(used.is_some() || !is_stream, "a stream is always charged");
+            assert!(used.is_some() || kind != ResponseKind::Stream, "a stream is always charged");
         }
     });
 }

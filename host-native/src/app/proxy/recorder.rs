@@ -9,10 +9,9 @@ use tidegate_core::budget::Usage;
 use tidegate_core::request::{Completion, Outcome};
 
 use super::Shared;
-use super::headers::is_event_stream;
 use super::tenant::{Level, Tenant};
 use super::upstream::{Resource, Upstream};
-use super::usage::UsageReader;
+use super::usage::{ResponseKind, UsageReader};
 use crate::http::{BodyObserver, ResponseInfo};
 
 /// Counts one attempt: in flight as long as this value lives, then by its outcome.
@@ -55,7 +54,7 @@ impl AttemptRecorder {
     /// Records the response head.
     pub(super) fn record_head(&mut self, head: &ResponseInfo, headers: &HeaderMap) {
         if head.completion.outcome == Outcome::Success {
-            self.usage = Some(UsageReader::new(is_event_stream(headers)));
+            self.usage = Some(UsageReader::new(ResponseKind::of(headers)));
         }
     }
 
@@ -84,11 +83,12 @@ impl BodyObserver<Bytes> for AttemptRecorder {
         self.record_end(completion.outcome);
         let used = self.usage.as_mut().and_then(|usage| usage.finish(self.estimate));
         match used {
-            Some(used) if completion.outcome == Outcome::Success => {
+            // Also for a response that breaks off: the provider charges what it has sent.
+            Some(used) => {
                 self.resource.meters.record_usage(used);
                 completion.used(used)
             }
-            _ => completion,
+            None => completion,
         }
     }
 

@@ -28,6 +28,12 @@ fn is_usage(data: &EventData) -> bool {
     event["usage"].is_object() && event["choices"].as_array().is_some_and(Vec::is_empty)
 }
 
+/// Returns whether a part of a stream has only fields of an event other than its data.
+fn is_without_data(bytes: &[u8]) -> bool {
+    let mut lines = bytes.split(|byte| b"\r\n".contains(byte)).filter(|line| !line.is_empty());
+    lines.all(|line| ["event", "id", "retry"].iter().any(|field| line.starts_with(field.as_bytes())))
+}
+
 pin_project! {
     /// A body of server-sent events without the event of usage. Each other event is forwarded when it is
     /// complete, also if no blank line follows it.
@@ -38,6 +44,10 @@ pin_project! {
         events: Option<EventSplitter>,
         // Whether the last event is removed, and so are the line ends after it.
         is_removed: bool,
+        // Whether the last event is not at its end yet: further fields of it may follow, up to a blank line.
+        is_open: bool,
+        // Whether the last byte was a carriage return.
+        after_return: bool,
         has_ended: bool,
         // The error that has ended the body, until it is forwarded after the last bytes.
         error: Option<B::Error>,
@@ -48,7 +58,7 @@ impl<B: Body> WithoutUsage<B> {
     /// Creates a body without the event of usage if `removes_usage`, and otherwise an unchanged one.
     pub(super) fn new(body: B, removes_usage: bool) -> Self {
         let events = removes_usage.then(|| EventSplitter::new(MAX_EVENT_BYTES));
-        Self { body, events, is_removed: false, has_ended: false, error: None }
+        Self { body, events, is_removed: false, is_open: false, after_return: false, has_ended: false, error: None }
     }
 }
 
@@ -64,15 +74,22 @@ impl<B: Body<Data = Bytes>> Body for WithoutUsage<B> {
             let keep = |part: EventPart<'_>| {
                 let bytes = match part {
                     EventPart::Event { bytes, data } => {
-                        *this.is_removed = is_usage(&data);
+                        let is_rest = *this.is_removed && *this.is_open && is_without_data(bytes);
+                        *this.is_removed = is_rest || is_usage(&data);
+                        *this.is_open = true;
                         bytes
                     }
                     EventPart::OfLong(bytes) => {
                         *this.is_removed = false;
                         bytes
                     }
-                    EventPart::LineEnd(bytes) => bytes,
+                    EventPart::LineEnd(bytes) => {
+                        // After a carriage return, a line feed is the second half of the line end.
+                        *this.is_open &= *this.after_return && bytes == b"\n";
+                        bytes
+                    }
                 };
+                *this.after_return = bytes.ends_with(b"\r");
                 if !*this.is_removed {
                     kept.extend_from_slice(bytes);
                 }
@@ -131,6 +148,20 @@ mod tests {
             assert_eq!(forwarded(&[&stream[..cut], &stream[cut..]]).await, expected, "{cut}");
         }
         assert_eq!(forwarded(&[text, usage.trim_end()]).await, text);
+        // Fields of the removed event may follow its data.
+        let json = usage.trim_end();
+        for end in ["\n", "\r\n", "\r"] {
+            let fields = ["id: 9", "event: x", "retry: 1", "", ""].join(end);
+            let stream = format!("{text}{json}{end}{fields}{text}id: 10\n{text}");
+            let expected = format!("{text}{text}id: 10\n{text}");
+            for cut in 0..stream.len() {
+                assert_eq!(forwarded(&[&stream[..cut], &stream[cut..]]).await, expected, "{end:?} {cut}");
+            }
+        }
+        // A line that is no field, and the beginning of JSON that never ends, stay.
+        for before in ["\u{feff}", "{\"error\":1}\n", "data: {\"choices\":[\n"] {
+            assert_eq!(forwarded(&[before, json, "\n", text]).await, format!("{before}{text}"));
+        }
     }
 
     #[tokio::test]

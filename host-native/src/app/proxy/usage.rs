@@ -1,14 +1,18 @@
 //! Reads the token usage of a call from its response while it is streamed.
 //!
 //! Responses report usage in a `usage` object: near the end of JSON, or in one of the last events of a
-//! stream. The output of a response that reports no usage is estimated by its text. Of a stream one event is
-//! kept, and of long JSON only the last bytes, so memory is bounded for any length of response.
+//! stream. The output of a response that reports none is estimated by its text, and so is the text of a stream
+//! after its last report. Of a stream one event is kept, and of long JSON only the last bytes, so memory is
+//! bounded for any length of response.
 
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use memchr::memmem;
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 
 use super::events::{EventData, EventPart, EventSplitter};
+use super::headers::is_event_stream;
 use crate::app::tokens::MostTokens;
 
 /// The number of bytes at the end of a response in which usage is found. Some repeat texts of the request
@@ -21,6 +25,10 @@ const MAX_JSON_BYTES: usize = 256 << 10;
 /// The longest event that is parsed, in bytes.
 const MAX_EVENT_BYTES: usize = 1 << 20;
 
+/// The bytes of a text for which one token is charged if the text is not counted: fewer than the letters of a
+/// token of any language.
+const BYTES_PER_TOKEN: u64 = 3;
+
 /// The keys of JSON under which the output of the model is: of the Responses API, of the Messages API, and of
 /// transcriptions. Those of completions and of chats are in `choices`.
 const OUTPUTS: [&str; 3] = ["output", "content", "text"];
@@ -28,14 +36,42 @@ const OUTPUTS: [&str; 3] = ["output", "content", "text"];
 /// Keys of an output whose values are not text of the model: sound, images and signatures are in base64.
 const NO_TEXT: [&str; 7] = ["data", "encrypted_content", "id", "object", "role", "signature", "type"];
 
+/// Keys of an output whose values are all written by the model: the arguments of a tool.
+const ARGUMENTS: [&str; 2] = ["input", "arguments"];
+
+/// The kind of a response, which decides how its usage is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseKind {
+    /// Server-sent events.
+    Stream,
+    /// JSON or other text.
+    Text,
+    /// Anything else, such as sound.
+    Other,
+}
+
+impl ResponseKind {
+    /// Returns the kind of a response with these headers.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        if is_event_stream(headers) {
+            return Self::Stream;
+        }
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.to_ascii_lowercase();
+        if kind.starts_with("text/") || kind.contains("json") { Self::Text } else { Self::Other }
+    }
+}
+
 /// Extracts the usage from a response, chunk by chunk.
 #[derive(Debug)]
 pub(super) struct UsageReader {
     /// JSON as a whole if it is no longer than [`MAX_JSON_BYTES`]. Otherwise at least the last [`TAIL_BYTES`]
     /// bytes.
     tail: Vec<u8>,
-    /// Whether `tail` is the whole response so far.
-    is_whole: bool,
+    /// The length of the response so far, in bytes.
+    length: u64,
+    /// Whether the response is JSON or other text, and no stream.
+    is_text: bool,
     /// `None` if the response is not a stream.
     stream: Option<(EventSplitter, StreamCounts)>,
 }
@@ -49,17 +85,34 @@ struct Reported {
 
 impl Reported {
     fn of(usage: &Value) -> Self {
-        let count = |names: [&str; 2]| {
-            let count = names.iter().find_map(|name| usage.get(name)?.as_u64())?;
-            Some(u32::try_from(count).unwrap_or(u32::MAX))
-        };
-        Self { input: count(["prompt_tokens", "input_tokens"]), output: count(["completion_tokens", "output_tokens"]) }
+        let count = |names: &[&str]| names.iter().find_map(|name| whole_number(usage.get(name)?));
+        // The Messages API does not count what it writes to its cache as input.
+        let written = count(&["cache_creation_input_tokens"]).unwrap_or(0);
+        let input = count(&["prompt_tokens", "input_tokens"]).map(|input| input.saturating_add(written));
+        let total = count(&["total_tokens"]);
+        let output = count(&["completion_tokens", "output_tokens"]);
+        Self { input, output: output.or_else(|| Some(total?.saturating_sub(input?))) }
     }
 
-    /// Returns these counts, and for missing ones those of `earlier`.
-    fn or(self, earlier: Self) -> Self {
-        Self { input: self.input.or(earlier.input), output: self.output.or(earlier.output) }
+    /// Returns the higher one of each count.
+    fn max(self, other: Self) -> Self {
+        Self { input: self.input.max(other.input), output: self.output.max(other.output) }
     }
+}
+
+/// Returns whether a field has a file of an output in base64.
+fn is_data_url(key: &str, value: &Value) -> bool {
+    key == "url" && value.as_str().is_some_and(|url| url.starts_with("data:"))
+}
+
+/// Reads a count. Some servers write it as a float or as a string.
+fn whole_number(count: &Value) -> Option<u32> {
+    let count = match count {
+        Value::String(text) => text.parse().ok()?,
+        count => count.as_f64()?,
+    };
+    // The conversion saturates.
+    (count >= 0.0).then_some(count as u32)
 }
 
 /// The largest number of tokens that the text of an output may have.
@@ -73,8 +126,15 @@ impl OutputText {
             Value::String(text) => self.0.push(text),
             Value::Array(items) => items.iter().for_each(|item| self.add(item)),
             Value::Object(fields) => {
-                let texts = fields.iter().filter(|(key, _)| !NO_TEXT.contains(&key.as_str()));
-                texts.for_each(|(_, value)| self.add(value));
+                let is_image = fields.get("type").is_some_and(|kind| kind == "image_generation_call");
+                for (key, value) in fields {
+                    let key = key.as_str();
+                    if ARGUMENTS.contains(&key) && !value.is_string() {
+                        self.0.push(&value.to_string());
+                    } else if !NO_TEXT.contains(&key) && !(is_image && key == "result") && !is_data_url(key, value) {
+                        self.add(value);
+                    }
+                }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -95,17 +155,23 @@ struct StreamCounts {
     /// The number of events with data.
     events: usize,
     text: OutputText,
-    /// Whether there was an event too long to be parsed. It may contain the usage.
-    has_long_event: bool,
+    /// The tokens of `text` at the last report of output.
+    tokens_at_report: usize,
+    /// Whether the last event with data was too long to be parsed. It may contain the usage.
+    is_last_long: bool,
+    /// Whether the last part was one of a long event.
+    is_in_long: bool,
 }
 
 impl StreamCounts {
     fn add(&mut self, part: EventPart<'_>) {
+        let was_in_long = std::mem::replace(&mut self.is_in_long, matches!(part, EventPart::OfLong(_)));
         let data = match part {
             EventPart::Event { data, .. } => data,
             EventPart::LineEnd(_) => return,
             EventPart::OfLong(_) => {
-                self.has_long_event = true;
+                self.events += usize::from(!was_in_long);
+                self.is_last_long = true;
                 return;
             }
         };
@@ -115,29 +181,40 @@ impl StreamCounts {
             EventData::Other => Value::Null,
         };
         self.events += 1;
+        self.is_last_long = false;
         // The Responses API reports the usage of the whole response. The Messages API reports the input at
         // the beginning, with an output that is not the whole.
         let input = Reported { output: None, ..Reported::of(&event["message"]["usage"]) };
-        self.reported =
-            Reported::of(&event["usage"]).or(Reported::of(&event["response"]["usage"])).or(input).or(self.reported);
+        let reported = Reported::of(&event["usage"]).max(Reported::of(&event["response"]["usage"]));
+        self.reported = self.reported.max(reported).max(input);
         // `response.audio.delta` and `response.output_audio.delta` have sound in base64.
         if !event["type"].as_str().is_some_and(|kind| kind.ends_with("audio.delta")) {
             self.text.add(&event["delta"]);
         }
         self.text.add_choices(&event, ["delta", "text"]);
+        if reported.output.is_some() {
+            self.tokens_at_report = self.text.0.total();
+        }
     }
 
-    /// Returns the largest number of tokens that the text may have, and at least one for each event.
-    fn output_tokens(&self) -> u32 {
-        saturated(self.text.0.total().max(self.events))
+    /// Returns the output of the stream, if `reported` is what it reports: the count that is reported, and the
+    /// tokens that the text after it may have. Without a count above zero it is at least one token per event.
+    fn output_tokens(&self, reported: Option<u32>) -> u32 {
+        let tokens = self.text.0.total();
+        match reported {
+            // Some servers report no output for a stream that has one.
+            None | Some(0) => saturated(tokens.max(self.events)),
+            Some(reported) => reported.saturating_add(saturated(tokens - self.tokens_at_report)),
+        }
     }
 }
 
 impl UsageReader {
-    /// Creates a reader for server-sent events or for JSON.
-    pub(super) fn new(is_stream: bool) -> Self {
-        let stream = is_stream.then(|| (EventSplitter::new(MAX_EVENT_BYTES), StreamCounts::default()));
-        Self { tail: Vec::new(), is_whole: true, stream }
+    /// Creates a reader for a response of this kind.
+    pub(super) fn new(kind: ResponseKind) -> Self {
+        let splitter = || (EventSplitter::new(MAX_EVENT_BYTES), StreamCounts::default());
+        let stream = (kind == ResponseKind::Stream).then(splitter);
+        Self { tail: Vec::new(), length: 0, is_text: kind == ResponseKind::Text, stream }
     }
 
     /// Adds the next chunk of the response.
@@ -145,9 +222,9 @@ impl UsageReader {
         if let Some((events, counts)) = &mut self.stream {
             events.push(piece, |part| counts.add(part));
         }
+        self.length += piece.len() as u64;
         let most = if self.stream.is_some() { 2 * TAIL_BYTES } else { MAX_JSON_BYTES };
         let kept = if self.tail.len() + piece.len() > most {
-            self.is_whole = false;
             let kept = &piece[piece.len().saturating_sub(TAIL_BYTES)..];
             self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES - kept.len()));
             kept
@@ -157,33 +234,49 @@ impl UsageReader {
         self.tail.extend_from_slice(kept);
     }
 
-    /// Returns the usage of the response, which has ended here. `estimate` contains the input tokens of the
-    /// request, for a response that does not report them. Returns `None` for a response that is no stream,
-    /// reports no usage, and is too long or not a JSON object.
+    /// Returns the usage of the response, which has ended here. `estimate` is what the request reserved.
+    ///
+    /// Returns `None` if the reservation is all that is known: for a response that is neither a stream nor text,
+    /// and for one whose output is still to come.
     pub(super) fn finish(&mut self, estimate: Usage) -> Option<Usage> {
-        let (reported, output) = match &mut self.stream {
-            None => match in_tail(&self.tail) {
-                reported if reported != Reported::default() => (reported, 0),
-                none => (none, text_tokens(self.is_whole.then_some(&self.tail)?)?),
-            },
-            Some((events, counts)) => {
-                events.finish(|part| counts.add(part));
-                let in_long = if counts.has_long_event { in_tail(&self.tail) } else { Reported::default() };
-                (in_long.or(counts.reported), counts.output_tokens())
+        let (reported, output) = if let Some((events, counts)) = &mut self.stream {
+            events.finish(|part| counts.add(part));
+            let in_long = if counts.is_last_long { in_tail(&self.tail) } else { Reported::default() };
+            if in_long.output.is_some() {
+                counts.tokens_at_report = counts.text.0.total();
             }
+            let reported = counts.reported.max(in_long);
+            (reported, counts.output_tokens(reported.output))
+        } else if let Some(response) = self.whole_object() {
+            if response["status"].as_str().is_some_and(|status| ["queued", "in_progress"].contains(&status)) {
+                return None;
+            }
+            let reported = Reported::of(&response["usage"]);
+            (reported, reported.output.filter(|count| *count > 0).unwrap_or_else(|| text_tokens(&response)))
+        } else {
+            let reported = in_tail(&self.tail);
+            if reported.output.is_none() && !self.is_text {
+                return None;
+            }
+            let by_length = u32::try_from(self.length / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
+            (reported, reported.output.unwrap_or(by_length.max(estimate.output_tokens)))
         };
-        Some(Usage::tokens(reported.input.unwrap_or(estimate.input_tokens), reported.output.unwrap_or(output)))
+        Some(Usage::tokens(reported.input.unwrap_or(estimate.input_tokens), output))
+    }
+
+    /// Returns the response if it is a JSON object that was kept whole.
+    fn whole_object(&self) -> Option<Value> {
+        let is_whole = self.tail.len() as u64 == self.length;
+        is_whole.then(|| serde_json::from_slice(&self.tail).ok().filter(Value::is_object))?
     }
 }
 
-/// Returns the largest number of tokens that the output in a response may have, or `None` if that is not a
-/// JSON object.
-fn text_tokens(response: &[u8]) -> Option<u32> {
-    let response: Value = serde_json::from_slice(response).ok().filter(Value::is_object)?;
+/// Returns the largest number of tokens that the output in a response may have.
+fn text_tokens(response: &Value) -> u32 {
     let mut text = OutputText::default();
-    text.add_choices(&response, ["message", "text"]);
+    text.add_choices(response, ["message", "text"]);
     OUTPUTS.iter().for_each(|key| text.add(&response[*key]));
-    Some(saturated(text.0.total()))
+    saturated(text.0.total())
 }
 
 fn saturated(tokens: usize) -> u32 {
@@ -211,7 +304,11 @@ mod tests {
     use super::*;
 
     fn read(is_stream: bool, pieces: &[&str]) -> Option<Usage> {
-        let mut reader = UsageReader::new(is_stream);
+        read_as(if is_stream { ResponseKind::Stream } else { ResponseKind::Text }, pieces)
+    }
+
+    fn read_as(kind: ResponseKind, pieces: &[&str]) -> Option<Usage> {
+        let mut reader = UsageReader::new(kind);
         for piece in pieces {
             reader.push(piece.as_bytes());
         }
@@ -259,20 +356,95 @@ mod tests {
                 assert_eq!(used, Some(Usage::tokens(5, output)), "{cut} {answer}");
             }
         }
-        for none in ["no json at all", "", "[]", "\"tide\"", r#"{"choices":[{"message":{"content":"it was cut o"#] {
-            assert_eq!(read(false, &[none]), None, "{none}");
+    }
+
+    #[test]
+    fn text_that_is_no_json_object_is_charged_for_its_length_and_other_responses_keep_their_reservation() {
+        for (text, output) in [
+            ("no json at all", 4),
+            ("", 0),
+            (r#"["tide"]"#, 2),
+            (r#"{"choices":[{"message":{"content":"it was cut o"#, 15),
+            ("{\"text\":\"one\"}\n{\"text\":\"two\"}\n", 10),
+        ] {
+            assert_eq!(read(false, &[text]), Some(Usage::tokens(5, output)), "{text}");
+            assert_eq!(read_as(ResponseKind::Other, &[text]), None, "{text}");
+        }
+        let mut reader = UsageReader::new(ResponseKind::Text);
+        reader.push(b"1\n00:00:01,000 --> 00:00:02,000\ntide\n");
+        assert_eq!(reader.finish(Usage::tokens(5, 100)), Some(Usage::tokens(5, 100)), "at least the reservation");
+    }
+
+    #[test]
+    fn a_response_in_the_background_keeps_its_reservation() {
+        for status in ["queued", "in_progress"] {
+            let response = format!(r#"{{"status":"{status}","output":[],"usage":null}}"#);
+            assert_eq!(read(false, &[&response]), None);
+        }
+        assert_eq!(read(false, &[r#"{"status":"completed","output":[]}"#]), Some(Usage::tokens(5, 0)));
+    }
+
+    #[test]
+    fn a_report_that_is_not_whole_does_not_make_the_output_free() {
+        let text = r#""choices":[{"message":{"content":"0123456789"}}]"#;
+        for (usage, expected) in [
+            (r#"{"prompt_tokens":9}"#, Usage::tokens(9, 10)),
+            (r#"{"prompt_tokens":9,"completion_tokens":0}"#, Usage::tokens(9, 10)),
+            (r#"{"prompt_tokens":9,"completion_tokens":34.0}"#, Usage::tokens(9, 34)),
+            (r#"{"prompt_tokens":"9","completion_tokens":"34"}"#, Usage::tokens(9, 34)),
+            (r#"{"prompt_tokens":9,"total_tokens":43}"#, Usage::tokens(9, 34)),
+            (r#"{"input_tokens":3,"cache_creation_input_tokens":100,"output_tokens":4}"#, Usage::tokens(103, 4)),
+            (r#"{"completion_tokens":-1}"#, Usage::tokens(5, 10)),
+            (r#"{"completion_tokens":1e300}"#, Usage::tokens(5, u32::MAX)),
+            ("null", Usage::tokens(5, 10)),
+        ] {
+            let echoed = r#""tools":[{"usage":{"input_tokens":0,"output_tokens":0}}]"#;
+            for response in [format!("{{{text},\"usage\":{usage},{echoed}}}"), format!("{{\"usage\":{usage},{text}}}")]
+            {
+                assert_eq!(read(false, &[&response]), Some(expected), "{response}");
+            }
         }
     }
 
     #[test]
-    fn json_that_is_too_long_to_be_kept_and_reports_no_usage_keeps_its_reservation() {
+    fn the_arguments_of_a_tool_are_text_and_an_image_is_none() {
+        let call = r#"{"content":[{"type":"tool_use","input":{"data":"0123456789","n":12}}]}"#;
+        assert!(read(false, &[call]).is_some_and(|used| used.output_tokens > 12));
+        for image in [
+            r#"{"output":[{"type":"image_generation_call","result":"UklGRiQAAABXQVZFZm10"}]}"#,
+            r#"{"choices":[{"message":{"images":[{"image_url":{"url":"data:image/png;base64,UklGRiQAAAB"}}]}}]}"#,
+        ] {
+            assert_eq!(read(false, &[image]), Some(Usage::tokens(5, 0)));
+        }
+    }
+
+    #[test]
+    fn the_text_after_the_last_report_of_a_stream_is_charged_too() {
+        let first = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":0}}\n\n";
+        let text = "data: {\"choices\":[{\"delta\":{\"content\":\"0123456789\"}}]}\n\n";
+        let report = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":3}}\n\n";
+        assert_eq!(read(true, &[first, text, text]), Some(Usage::tokens(7, 20)));
+        assert_eq!(read(true, &[first, text, text, report]), Some(Usage::tokens(7, 3)));
+        assert_eq!(read(true, &[text, report, text]), Some(Usage::tokens(5, 13)));
+        assert_eq!(read(true, &[text, report, first]), Some(Usage::tokens(7, 3)), "a later count may be lower");
+        let long = format!(
+            "data: {{\"response\":{{\"tools\":\"{}\",\"usage\":{{\"output_tokens\":0}}}}}}\n\n",
+            "x".repeat(MAX_EVENT_BYTES)
+        );
+        assert_eq!(read(true, &[&long, text]), Some(Usage::tokens(5, 10)));
+        assert_eq!(read(true, &[&long]), Some(Usage::tokens(5, 1)), "a long event is one, too");
+    }
+
+    #[test]
+    fn json_that_is_too_long_to_be_kept_and_reports_no_usage_is_charged_for_its_length() {
         let answer = |len: usize| format!("{{\"text\":\"{}\"}}", "港".repeat(len / 3));
         let short = answer(MAX_JSON_BYTES - 20);
         assert!(read(false, &[&short]).is_some_and(|used| used.output_tokens as usize > MAX_JSON_BYTES - 30));
         let long = answer(MAX_JSON_BYTES);
-        assert_eq!(read(false, &[&long]), None);
+        let used = Some(Usage::tokens(5, (long.len() / 3) as u32));
+        assert_eq!(read(false, &[&long]), used);
         let cut = long.len() - 30;
-        assert_eq!(read(false, &[&long[..cut - cut % 3], &long[cut - cut % 3..]]), None);
+        assert_eq!(read(false, &[&long[..cut - cut % 3], &long[cut - cut % 3..]]), used);
     }
 
     #[test]
@@ -364,7 +536,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_end_of_the_response_is_kept() {
-        let mut reader = UsageReader::new(false);
+        let mut reader = UsageReader::new(ResponseKind::Text);
         for _ in 0..1_000 {
             reader.push(&[b'x'; 1_000]);
             assert!(reader.tail.len() <= MAX_JSON_BYTES);

@@ -223,10 +223,15 @@ impl RoutedRequest<'_> {
         let (tenant, level) = (&self.tenant, context.level);
         let recorder = AttemptRecorder::new(self.shared, &self.resource, tenant, level, self.estimate, self.upstream);
         let mut attempt = Attempt { in_flight: InFlightCall::new(slot), recorder };
+        attempt.in_flight.record_sent(self.estimate);
+        // What GET returns, such as a response that ran in the background, may be read any number of times.
+        let is_new_output = request.method() != Method::GET;
         match self.upstream.http.execute(request).await {
             Ok(response) => {
                 let head = read_head(response.status(), response.headers(), SystemTime::now());
-                attempt.recorder.record_head(&head, response.headers());
+                if is_new_output {
+                    attempt.recorder.record_head(&head, response.headers());
+                }
                 self.classify(response.into(), self.upstream.with_client_key_outcome(head), attempt, context).await
             }
             Err(error) => {
