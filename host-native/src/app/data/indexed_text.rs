@@ -13,8 +13,9 @@ use super::DatasetError;
 use super::decoding::{CHUNK, Checkpoint, DecodingReader, likely_encoding, utf16_without_mark};
 use super::digest::{DigestReader, FileDigest};
 
-/// The index holds the offset of every row whose number is a multiple of this.
-const STRIDE: u64 = 64;
+/// The index holds the offset of every row whose number is a multiple of this: the default size of a row group, so
+/// that reading one reads no row before it.
+const STRIDE: u64 = 32;
 
 /// The bytes of a dataset.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Bytes {
     }
 }
 
-/// A text, and the byte offset of every 64th of its rows.
+/// A text, and the byte offset of every 32nd of its rows.
 #[derive(Debug)]
 pub(super) struct IndexedText {
     pub(super) path: PathBuf,
@@ -73,7 +74,7 @@ pub(super) struct IndexedText {
     mark: u64,
     /// Where decoding can start besides the start of the text, in order. None for UTF-8.
     checkpoints: Vec<Checkpoint>,
-    /// The offset of row `64 * i` at index `i`.
+    /// The offset of row `32 * i` at index `i`.
     row_offsets: Vec<u64>,
 }
 
@@ -194,7 +195,7 @@ impl IndexedText {
         }
     }
 
-    /// Returns the nearest indexed row at or before `row`: how many rows before `row` it is (0 to 63), and
+    /// Returns the nearest indexed row at or before `row`: how many rows before `row` it is (0 to 31), and
     /// its byte offset.
     pub(super) fn seek_point(&self, row: u64) -> (usize, u64) {
         let index = (row / STRIDE) as usize;

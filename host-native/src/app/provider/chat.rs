@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use reqwest::{Certificate, Url};
 use schemars::JsonSchema;
+use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use tidegate_core::time::Duration;
@@ -146,8 +147,17 @@ impl Message {
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let message = tool_calls::chat_message(self);
-        message.unwrap_or_else(|| self.with_parts("text", Media::chat_part)).serialize(serializer)
+        if let Some(message) = tool_calls::chat_message(self) {
+            return message.serialize(serializer);
+        }
+        if !self.media.is_empty() {
+            return self.with_parts("text", Media::chat_part).serialize(serializer);
+        }
+        // Most messages: no text is copied.
+        let mut message = serializer.serialize_struct("Message", 2)?;
+        message.serialize_field("content", &self.content)?;
+        message.serialize_field("role", &self.role)?;
+        message.end()
     }
 }
 
