@@ -74,8 +74,8 @@ pub fn read_grpc_status(metadata: &HeaderMap) -> Option<Completion> {
 
 /// The headers of a response, in the form that the core reads.
 pub(crate) struct HeaderLookup<'a> {
-    /// The headers that the core may look up. Some 45 names are looked up in each response, which rarely has any of
-    /// them.
+    /// The headers that the core may look up. Some 45 names are looked up in each response, which rarely has
+    /// any of them.
     known: Vec<(&'a str, &'a HeaderValue)>,
     now: SystemTime,
 }

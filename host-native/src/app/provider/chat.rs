@@ -1,5 +1,5 @@
-//! Calls to chat models: by chat completions of OpenAI-compatible APIs, the Responses API of OpenAI, or the Messages API
-//! of Anthropic.
+//! Calls to chat models: by chat completions of OpenAI-compatible APIs, the Responses API of OpenAI, or the
+//! Messages API of Anthropic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,8 +130,8 @@ impl Message {
         Self { role, content: content.into(), media: Vec::new(), turn: None, result: None }
     }
 
-    /// Returns the message in the form of an API that has a part of the type `text_type` for the text, and those of
-    /// `part` for media.
+    /// Returns the message in the form of an API that has a part of the type `text_type` for the text, and
+    /// those of `part` for media.
     pub(super) fn with_parts(&self, text_type: &str, part: fn(&Media) -> Value) -> Value {
         if self.media.is_empty() {
             return json!({ "role": self.role, "content": self.content });

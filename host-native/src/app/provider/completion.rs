@@ -28,8 +28,8 @@ pub struct ChatAnswer {
     pub reasoning: Option<String>,
     /// Whether the answer was cut off at the maximum number of tokens.
     pub is_truncated: bool,
-    /// The tools that the model calls before it answers. None are called in a truncated answer, whose last call may
-    /// be incomplete.
+    /// The tools that the model calls before it answers. None are called in a truncated answer, whose last
+    /// call may be incomplete.
     pub turn: Option<ToolTurn>,
 }
 

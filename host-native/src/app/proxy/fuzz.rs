@@ -106,7 +106,8 @@ fn a_stream_is_forwarded_as_it_is_but_for_its_usage_however_it_is_cut() {
         if forwarded != bytes {
             assert!(text.contains("usage") && text.contains("choices"), "{text:?}");
         }
-        // What is left of an event that is forwarded is all of it: the text is made of the lines of the stream.
+        // What is left of an event that is forwarded is all of it: the text is made of the lines of the
+        // stream.
         let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
         for line in forwarded.split_inclusive(|byte| *byte == b'\n') {
             assert!(lines.any(|sent| sent == line), "{text:?}");

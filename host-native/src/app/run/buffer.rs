@@ -100,8 +100,8 @@ impl RowGroupBuffers {
         self.groups.lock().entry(group).or_insert_with(|| Arc::new(RwLock::new(buffer())));
     }
 
-    /// Calls `read` with the buffer of row group `group`; returns `None` if there is none. Meanwhile this buffer
-    /// is locked for writing. Other row groups are not.
+    /// Calls `read` with the buffer of row group `group`; returns `None` if there is none. Meanwhile this
+    /// buffer is locked for writing. Other row groups are not.
     pub fn read<T>(&self, group: u32, read: impl FnOnce(&RowGroupBuffer) -> T) -> Option<T> {
         Some(read(&self.get(group)?.read()))
     }
@@ -137,7 +137,8 @@ impl RowGroupBuffers {
         }
     }
 
-    /// Keeps the calls for `column`, in row `row` or in all rows of the group, beside those of earlier attempts.
+    /// Keeps the calls for `column`, in row `row` or in all rows of the group, beside those of earlier
+    /// attempts.
     pub fn add_calls(&self, group: u32, column: usize, row: Option<u32>, calls: CallLine) {
         if let Some(buffer) = self.get(group) {
             buffer.write().calls.entry((column, row)).or_default().add(calls);

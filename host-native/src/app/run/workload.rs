@@ -76,7 +76,8 @@ impl PipelineWorkload {
         Self::with_together(resolved, callers, output, keeps_calls, None)
     }
 
-    /// Does the same as [`new`](Self::new). `together` is the part of this process, if several fill the output.
+    /// Does the same as [`new`](Self::new). `together` is the part of this process, if several fill the
+    /// output.
     pub(super) fn with_together(
         resolved: ResolvedPipeline,
         callers: Vec<Option<Caller>>,
@@ -143,8 +144,8 @@ impl PipelineWorkload {
         &self.0.resolved
     }
 
-    /// Returns the models that the column at `index` may call, by `provider/model`, each with the number of its
-    /// answers so far.
+    /// Returns the models that the column at `index` may call, by `provider/model`, each with the number of
+    /// its answers so far.
     #[must_use]
     pub fn answers(&self, index: usize) -> Vec<(String, u64)> {
         let models = self.0.callers[index].iter().flat_map(|caller| &caller.models);
@@ -388,8 +389,8 @@ impl Shared {
         context.unwrap_or_default()
     }
 
-    /// Returns the inputs of `column` for the row `row` of the task's row group: by their variables for a column
-    /// of cells, and by their names for one of whole row groups.
+    /// Returns the inputs of `column` for the row `row` of the task's row group: by their variables for a
+    /// column of cells, and by their names for one of whole row groups.
     fn row_values<'a>(
         &'a self,
         task: &'a Task,
