@@ -5,14 +5,15 @@
 //! cargo bench -p tidegate-native --bench scale -- --rows 1000000 --turns 1
 //! ```
 //!
-//! A process `tidegate mock` serves one model that answers at once. In turns, `tidegate run` fills three columns of a dataset by
-//! 64 calls at once, and 64 tasks of `tokio` and `reqwest` in this process read the same rows, make the same three calls
-//! for each, and write the answers to a file. The loop has no retries, no limit, no check of answers, no crash safety.
+//! A process `tidegate mock` serves one model that answers at once. In turns, `tidegate run` fills three
+//! columns of a dataset by 64 calls at once, and 64 tasks of `tokio` and `reqwest` in this process read the
+//! same rows, make the same three calls for each, and write the answers to a file. The loop has no retries,
+//! no limit, no check of answers, no crash safety.
 //!
-//! Each turn yields two ratios, so other load on the machine affects both sides: of the rows per second, and of
-//! the CPU time for a row. The second does not depend on the disk, on the limit algorithm or on the CPU time of the
-//! mock. Memory is the resident memory of the process `tidegate run`: after a tenth of its time, and the most after
-//! that.
+//! Each turn yields two ratios, so other load on the machine affects both sides: of the rows per second, and
+//! of the CPU time for a row. The second does not depend on the disk, on the limit algorithm or on the CPU
+//! time of the mock. Memory is the resident memory of the process `tidegate run`: after a tenth of its time,
+//! and the most after that.
 
 use std::error::Error;
 use std::fmt::Write as _;

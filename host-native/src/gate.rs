@@ -141,13 +141,13 @@ impl RequestGate {
     /// Registers a model with its limits, and returns its resource.
     ///
     /// If `key` is registered already, its limits are replaced and its adaptive limit restarts. Calls in
-    /// flight and waiting calls stay as they are. A limit that is [shared](crate::share) does not restart: only its
-    /// maximum and its budgets change.
+    /// flight and waiting calls stay as they are. A limit that is [shared](crate::share) does not restart:
+    /// only its maximum and its budgets change.
     ///
     /// # Errors
     ///
-    /// A setting of `limits` is out of range, the gate has too many models, or the model is shared with another
-    /// algorithm. Nothing changes then.
+    /// A setting of `limits` is out of range, the gate has too many models, or the model is shared with
+    /// another algorithm. Nothing changes then.
     pub fn register(&self, key: &ResourceKey, limits: &Limits) -> Result<ResourceId, ConfigError> {
         let mut registry = self.registry.write();
         self.register_locked(&mut registry, key, limits)

@@ -185,7 +185,8 @@ impl Fleet {
         self.redis.as_ref().map_or(0, |redis| redis.commands.load(Ordering::Relaxed))
     }
 
-    /// Returns the seconds after `from` at which a second began with this many answers. `None` if there is none yet.
+    /// Returns the seconds after `from` at which a second began with this many answers. `None` if there is
+    /// none yet.
     pub(crate) fn seconds_until(&self, from: Instant, answers: f64) -> Option<f64> {
         let arrivals = self.arrivals.lock();
         let times: Vec<Instant> = arrivals.iter().map(|arrival| arrival.at).filter(|at| *at >= from).collect();

@@ -1,15 +1,15 @@
-//! Measures what it costs to share a limit: one process, several that share its limit, several that call through one
-//! proxy, and several that each learn the limit alone, all against the same provider.
+//! Measures what it costs to share a limit: one process, several that share its limit, several that call
+//! through one proxy, and several that each learn the limit alone, all against the same provider.
 //!
 //! ```sh
-//! cargo bench -p tidegate-native --bench sharing                    # about five minutes
-//! cargo bench -p tidegate-native --bench sharing -- --turns 3       # all of it three times: the least and the most
-//! cargo bench -p tidegate-native --bench sharing -- --seconds 60    # longer loads
+//! cargo bench -p tidegate-native --bench sharing                  # about five minutes
+//! cargo bench -p tidegate-native --bench sharing -- --turns 3     # all of it three times: least and most
+//! cargo bench -p tidegate-native --bench sharing -- --seconds 60  # longer loads
 //! ```
 //!
-//! The provider is a mock in this process, whose capacity is known. It refuses what goes beyond it. The processes are
-//! this program, each with a gate of the library; they are real, as are the proxy and `redis-server`. In turns, each
-//! layout gets the same loads:
+//! The provider is a mock in this process, whose capacity is known. It refuses what goes beyond it. The
+//! processes are this program, each with a gate of the library; they are real, as are the proxy and
+//! `redis-server`. In turns, each layout gets the same loads:
 //!
 //! | load | provider | calls wanted at once, over all processes |
 //! | --- | --- | --- |
@@ -18,7 +18,8 @@
 //! | rate | 3000 calls a minute, 10 at once after a quiet time | 60, as many in each process |
 //! | light | 12 slots, calls of 160 ms | 8 clients, each of which pauses after a call |
 //!
-//! Then processes are killed under the even load. The result is a table and a picture, as they are in `docs/sharing.md`.
+//! Then processes are killed under the even load. The result is a table and a picture, as they are in
+//! `docs/sharing.md`.
 
 mod fleet;
 mod worker;
@@ -232,8 +233,8 @@ async fn measure(layout: Layout, span: Duration) -> Result<Figures, BoxError> {
     Ok(figures)
 }
 
-/// Puts the even load on a model. Returns the seconds until nine tenths of the capacity were used, what happened in
-/// the start, and what happened after it.
+/// Puts the even load on a model. Returns the seconds until nine tenths of the capacity were used, what
+/// happened in the start, and what happened after it.
 async fn busy(fleet: &mut Fleet, model: &str, capacity: f64, span: Duration) -> Result<(f64, Span, Span), BoxError> {
     let began = Instant::now();
     fleet.order_all(model, WANTED / fleet.processes(), Duration::ZERO)?;
@@ -265,9 +266,9 @@ async fn pause(fleet: &mut Fleet) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Kills processes under the even load. Returns the seconds until nine tenths of the capacity were used again after
-/// the death of a process that does not lead; until another process led after the death of the leader; and until
-/// nine tenths of the capacity were used after it. What a layout does not have is `None`.
+/// Kills processes under the even load. Returns the seconds until nine tenths of the capacity were used again
+/// after the death of a process that does not lead; until another process led after the death of the leader;
+/// and until nine tenths of the capacity were used after it. What a layout does not have is `None`.
 async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 3], BoxError> {
     let layout = fleet.layout();
     if matches!(layout, Layout::One | Layout::Proxy) {
@@ -291,7 +292,8 @@ async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 3], BoxError> {
     Ok([killed, Some(led), Some(used)])
 }
 
-/// Kills a process. Returns the seconds until another one leads, and those until nine tenths of the capacity are used.
+/// Kills a process. Returns the seconds until another one leads, and those until nine tenths of the capacity
+/// are used.
 async fn recovery(fleet: &mut Fleet, victim: usize) -> Result<(f64, f64), BoxError> {
     let killed = Instant::now();
     fleet.kill(victim).await?;

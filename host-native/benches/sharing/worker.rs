@@ -1,7 +1,8 @@
-//! A process that calls the provider: through a gate that shares its limit or learns it alone, or through a proxy.
+//! A process that calls the provider: through a gate that shares its limit or learns it alone, or through a
+//! proxy.
 //!
-//! Lines of its standard input say how many clients make calls. For each answer, it writes a line with the latency
-//! and whether it leads.
+//! Lines of its standard input say how many clients make calls. For each answer, it writes a line with the
+//! latency and whether it leads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

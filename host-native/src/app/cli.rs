@@ -193,13 +193,13 @@ pub struct RunArgs {
     /// rediss://, or redis+sentinel:// with the addresses of sentinels [default: as in the file]
     #[arg(long, value_name = "URL", conflicts_with_all = ["record", "dry_run"])]
     pub share: Option<StoreUrl>,
-    /// Fill the output directory together with the other processes that run the same command, on one machine or on
-    /// several that share the directory; they agree over the server of --share. Each row is written once. Processes
-    /// may join, stop and be killed at any time
+    /// Fill the output directory together with the other processes that run the same command, on one machine
+    /// or on several that share the directory; they agree over the server of --share. Each row is written
+    /// once. Processes may join, stop and be killed at any time
     #[arg(long, conflicts_with_all = ["overwrite", "resume", "record", "export", "max_cost", "dry_run"])]
     pub together: bool,
-    /// Write all rows of the job to one file (.jsonl, .csv or .parquet) when they are done; with --resume, also of
-    /// a job that is done already
+    /// Write all rows of the job to one file (.jsonl, .csv or .parquet) when they are done; with --resume,
+    /// also of a job that is done already
     #[arg(long, value_name = "FILE")]
     pub export: Option<ExportFile>,
     /// Process one of COUNT parts of the dataset, from 1/COUNT to COUNT/COUNT: each machine takes another one
@@ -218,8 +218,8 @@ pub struct RunArgs {
     /// writing a file
     #[arg(long, conflicts_with_all = ["record", "events", "trace", "metrics"])]
     pub dry_run: bool,
-    /// Stop before the cost of the job, including earlier runs, can exceed this amount, in the currency of the
-    /// prices in the file
+    /// Stop before the cost of the job, including earlier runs, can exceed this amount, in the currency of
+    /// the prices in the file
     #[arg(long, value_name = "AMOUNT", value_parser = parse_money)]
     pub max_cost: Option<Money>,
     /// Show no progress, only the summary

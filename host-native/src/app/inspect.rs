@@ -1,4 +1,5 @@
-//! `tidegate inspect`: the rows of an output directory with what was asked for them, and why others are missing.
+//! `tidegate inspect`: the rows of an output directory with what was asked for them, and why others are
+//! missing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -136,8 +137,8 @@ fn describe(call: &CallLine) -> String {
     }
 }
 
-/// Returns the input, the role, media, text and calls of each message, the answer with its calls, and the error of a
-/// call.
+/// Returns the input, the role, media, text and calls of each message, the answer with its calls, and the
+/// error of a call.
 fn parts(call: &CallLine) -> impl Iterator<Item = (&'static str, &str)> {
     let role = |role| match role {
         Role::System => "system",

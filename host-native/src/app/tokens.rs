@@ -52,7 +52,8 @@ pub(super) fn most(text: &str) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct MostTokens {
     counted: usize,
-    /// The letters and digits at the end of the text, with the space before them: they may become a longer word.
+    /// The letters and digits at the end of the text, with the space before them: they may become a longer
+    /// word.
     last: String,
 }
 

@@ -40,7 +40,7 @@ impl JsonValue for Json<'_> {
 #[must_use]
 pub fn read_error_body(body: &[u8], headers: &HeaderMap, now: SystemTime) -> ErrorBody {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return ErrorBody::default() };
-    ErrorBody::read(Json(&value), |moment| response::reset_after(&HeaderLookup { headers, now }, moment))
+    ErrorBody::read(Json(&value), |moment| response::reset_after(&HeaderLookup::new(headers, now), moment))
 }
 
 /// Reads the error that some gateways send with status 200. Returns `None` if the body contains no error.

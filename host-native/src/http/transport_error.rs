@@ -1,7 +1,7 @@
 //! Classification of calls that ended without a response, or within it.
 //!
-//! An error of TLS that every retry would repeat is distinguished from an outage: the certificate of the server is not
-//! accepted, or the server does not use TLS.
+//! An error of TLS that every retry would repeat is distinguished from an outage: the certificate of the
+//! server is not accepted, or the server does not use TLS.
 
 use std::error::Error;
 use std::io;

@@ -98,10 +98,10 @@ impl ShareSettings {
     /// is shown nowhere.
     ///
     /// For a server behind Redis Sentinel, it names the sentinels and the primary:
-    /// `redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/primary[/database]`, or `rediss+sentinel://`
-    /// for TLS to both. The credentials are those for the primary; the parameters `sentinel_username` and
-    /// `sentinel_password` are those for the sentinels, such as `?sentinel_password=secret`. The port of a sentinel
-    /// is 26379 by default.
+    /// `redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/primary[/database]`, or
+    /// `rediss+sentinel://` for TLS to both. The credentials are those for the primary; the parameters
+    /// `sentinel_username` and `sentinel_password` are those for the sentinels, such as
+    /// `?sentinel_password=secret`. The port of a sentinel is 26379 by default.
     #[must_use]
     pub fn new(url: &str, name: &str) -> Self {
         Self {
@@ -132,9 +132,9 @@ impl ShareSettings {
         Self { authorities: Some(pem.to_vec()), ..self }
     }
 
-    /// Returns the settings with the certificate of this process and its private key, both in PEM, for a server that
-    /// requires one of its clients. Further certificates in `pem` are those of the authorities between it and one
-    /// that the server knows. The URL must be one with TLS. The key is shown nowhere.
+    /// Returns the settings with the certificate of this process and its private key, both in PEM, for a
+    /// server that requires one of its clients. Further certificates in `pem` are those of the authorities
+    /// between it and one that the server knows. The URL must be one with TLS. The key is shown nowhere.
     #[must_use]
     pub fn with_client_certificate(self, pem: &[u8], key_pem: &[u8]) -> Self {
         Self { client_certificate: Some((pem.to_vec(), key_pem.to_vec())), ..self }
@@ -209,8 +209,8 @@ pub struct ShareStatus {
 }
 
 impl ShareStatus {
-    /// Returns the number of the leader, eight hexadecimal digits that are the same in all processes; `None` before
-    /// the first decision of a leader.
+    /// Returns the number of the leader, eight hexadecimal digits that are the same in all processes; `None`
+    /// before the first decision of a leader.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
         self.member.leader()
@@ -314,8 +314,8 @@ impl Share {
         checked.map_err(|why| ShareError::Unreachable { address: address(), why: why.to_string() })
     }
 
-    /// Returns the row groups that the processes of the job `job` hand out to each other. `process` is the name of
-    /// this process. Both contain no space.
+    /// Returns the row groups that the processes of the job `job` hand out to each other. `process` is the
+    /// name of this process. Both contain no space.
     #[cfg(feature = "cli")]
     pub(crate) fn row_groups(&self, job: &str, process: &str) -> RowGroupQueue {
         RowGroupQueue::new(Arc::clone(&self.connection), &self.name, job, process)
@@ -333,9 +333,9 @@ impl Share {
         self.limits.lock().iter().find(|known| *known.name == *limit).map(SharedLimit::status)
     }
 
-    /// Describes the limits that processes share under the name now, one line for each, or one line if there are
-    /// none or the store does not list them. This process joins none of them. It takes at most five seconds: the
-    /// store looks at all its keys.
+    /// Describes the limits that processes share under the name now, one line for each, or one line if there
+    /// are none or the store does not list them. This process joins none of them. It takes at most five
+    /// seconds: the store looks at all its keys.
     pub async fn describe_limits(&self) -> Vec<String> {
         match self.connection.limits(&self.name, self.config.ttl.into()).await {
             Ok(limits) if limits.is_empty() => vec!["no process has shared a limit in the last day".to_string()],

@@ -173,8 +173,8 @@ impl Connection {
         if codec::is_cluster(&info) { Err(StoreError::Failed(CLUSTER.to_string())) } else { Ok(()) }
     }
 
-    /// Returns what the store has about each limit that the processes called `name` share, in the order of their
-    /// names. `lease` is how long a decision gives leases.
+    /// Returns what the store has about each limit that the processes called `name` share, in the order of
+    /// their names. `lease` is how long a decision gives leases.
     pub(super) async fn limits(&self, name: &str, lease: Duration) -> Result<Vec<StoredLimit>, StoreError> {
         let read = async {
             let mut limits = Vec::new();

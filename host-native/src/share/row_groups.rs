@@ -10,11 +10,12 @@
 //! ```
 //!
 //! A process changes an entry only while it is the consumer: a plain `XCLAIM` would take the entry back from
-//! the process that has it now, and a plain `XACK` is accepted from any consumer. The stream is never trimmed.
+//! the process that has it now, and a plain `XACK` is accepted from any consumer. The stream is never
+//! trimmed.
 //!
-//! The files of the job decide what is written, not the stream. It may be lost at any time: the processes then
-//! [fill](RowGroupQueue::fill) it again with the row groups that have no files. A row group may therefore be
-//! held by two processes, of which one wins when it writes the files.
+//! The files of the job decide what is written, not the stream. It may be lost at any time: the processes
+//! then [fill](RowGroupQueue::fill) it again with the row groups that have no files. A row group may
+//! therefore be held by two processes, of which one wins when it writes the files.
 //!
 //! A hash has the names of the processes that have come to this server, so that a process notices others that
 //! share the files but not the server.
@@ -57,8 +58,8 @@ local is_there = redis.call('TYPE', key).ok == 'stream' and #redis.call('XINFO',
     };
 }
 
-/// KEYS: row groups. ARGV: consumer, the idle time in ms after which an entry is free, seconds to keep, and the
-/// entries that the consumer holds. Returns `ID`, or why there is none.
+/// KEYS: row groups. ARGV: consumer, the idle time in ms after which an entry is free, seconds to keep, and
+/// the entries that the consumer holds. Returns `ID`, or why there is none.
 const CLAIM_NEXT: &str = on_stream!(
     "
 if not is_there then return 'empty' end
@@ -77,10 +78,11 @@ if redis.call('XPENDING', key, 'run')[1] > 0 then return 'held' end
 return 'empty'"
 );
 
-/// KEYS: row groups, the new ones, a mark that a process adds many. ARGV: how many new ones there are, seconds to keep
-/// them, seconds to keep them once they are handed out, or 0 if more follow, seconds to keep the mark, and row groups to
-/// add. Hands out all of them at once, by a new name of the key. Leaves a stream with entries that are not done as it
-/// is. Returns `others` if another process has the mark, and `lost` if the number of new ones is wrong.
+/// KEYS: row groups, the new ones, a mark that a process adds many. ARGV: how many new ones there are,
+/// seconds to keep them, seconds to keep them once they are handed out, or 0 if more follow, seconds to keep
+/// the mark, and row groups to add. Hands out all of them at once, by a new name of the key. Leaves a stream
+/// with entries that are not done as it is. Returns `others` if another process has the mark, and `lost` if
+/// the number of new ones is wrong.
 const FILL: &str = on_stream!(
     "
 local new, mark, last = KEYS[2], KEYS[3], {}
@@ -207,16 +209,16 @@ impl RowGroupQueue {
         checked.await.map_err(meaning)
     }
 
-    /// Makes this process known at the server. Returns those of the processes `others` that are not: they use another
-    /// server, or have not announced themselves since the server has lost its data.
+    /// Makes this process known at the server. Returns those of the processes `others` that are not: they use
+    /// another server, or have not announced themselves since the server has lost its data.
     pub(crate) async fn announce(&self, others: &[String]) -> Result<Vec<String>, StoreError> {
         let mut step = script(ANNOUNCE, &[&self.processes]);
         step.arg(&self.process).arg(KEPT.as_secs()).arg(others);
         self.connection.run(&step).await
     }
 
-    /// Claims a row group: the first that no process has claimed, or else one whose process has released it or has
-    /// not refreshed it for [`CLAIM`]. `held` are the row groups that this process works on.
+    /// Claims a row group: the first that no process has claimed, or else one whose process has released it
+    /// or has not refreshed it for [`CLAIM`]. `held` are the row groups that this process works on.
     pub(crate) async fn claim(&self, held: impl IntoIterator<Item = u32>) -> Result<Claimed, StoreError> {
         let mut step = script(CLAIM_NEXT, &[&self.key]);
         step.arg(&self.process).arg(millis(CLAIM)).arg(KEPT.as_secs());
@@ -233,11 +235,12 @@ impl RowGroupQueue {
         }
     }
 
-    /// Hands out the row groups in `missing`, ascending and disjoint, unless there are some that are not done.
-    /// Returns `false` if another process is about to do so.
+    /// Hands out the row groups in `missing`, ascending and disjoint, unless there are some that are not
+    /// done. Returns `false` if another process is about to do so.
     ///
-    /// They are added in [parts](PART) under a key of this process, and handed out together with the last part. The
-    /// server serves other clients between two parts. If this process is killed meanwhile, they [expire](PARTS_KEPT).
+    /// They are added in [parts](PART) under a key of this process, and handed out together with the last
+    /// part. The server serves other clients between two parts. If this process is killed meanwhile, they
+    /// [expire](PARTS_KEPT).
     pub(crate) async fn fill(&self, missing: &[RangeInclusive<u32>]) -> Result<bool, StoreError> {
         let mut row_groups = missing.iter().cloned().flatten().peekable();
         let mut there = 0;
@@ -252,7 +255,8 @@ impl RowGroupQueue {
         Ok(true)
     }
 
-    /// Adds row groups to the `there` ones that this process has added, and hands out all if these are the last.
+    /// Adds row groups to the `there` ones that this process has added, and hands out all if these are the
+    /// last.
     async fn add(&self, there: usize, part: &[u32], is_last: bool) -> Result<Added, StoreError> {
         let [new, mark] = [&self.process, "added"].map(|part| format!("{}:{part}", self.key));
         let kept = if is_last { KEPT.as_secs() } else { 0 };

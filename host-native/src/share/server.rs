@@ -1,7 +1,8 @@
 //! The server with the store: one with a fixed address, or the primary that sentinels name.
 //!
-//! A primary behind Redis Sentinel is asked for whenever a connection is opened. As every error ends the connection,
-//! also that of a server that has become a replica and rejects writes, a failover leads to a new question.
+//! A primary behind Redis Sentinel is asked for whenever a connection is opened. As every error ends the
+//! connection, also that of a server that has become a replica and rejects writes, a failover leads to a new
+//! question.
 
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ use super::{ShareError, ShareSettings, check_name};
 /// The port of a sentinel whose address has none.
 const SENTINEL_PORT: u16 = 26379;
 
-/// How long the sentinels may take to name a primary. It is below the time of one step, so that a sentinel that does
-/// not answer hides no error of another one.
+/// How long the sentinels may take to name a primary. It is below the time of one step, so that a sentinel
+/// that does not answer hides no error of another one.
 const ASK_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Where a server is found.
@@ -37,8 +38,8 @@ pub(super) enum Server {
 }
 
 impl Server {
-    /// Returns the server with the URL and certificates in `settings`, and its address without credentials. No
-    /// connection is opened.
+    /// Returns the server with the URL and certificates in `settings`, and its address without credentials.
+    /// No connection is opened.
     pub(super) fn new(settings: &ShareSettings) -> Result<(Self, String), ShareError> {
         // The errors of the library are not shown: they may contain a part of the URL.
         if let Some((scheme, rest)) = settings.url.split_once("+sentinel://") {
@@ -102,8 +103,8 @@ async fn primary(sentinels: &mut [SentinelClient]) -> Result<Client, StoreError>
     Err(StoreError::Failed(format!("the sentinels name no primary that can be reached: {why}")))
 }
 
-/// A URL `redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/primary[/database]`, or the same with
-/// `rediss`, with the parameters `sentinel_username` and `sentinel_password`.
+/// A URL `redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/primary[/database]`, or the same
+/// with `rediss`, with the parameters `sentinel_username` and `sentinel_password`.
 struct SentinelUrl {
     scheme: String,
     sentinels: Vec<ConnectionInfo>,

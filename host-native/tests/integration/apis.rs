@@ -1,5 +1,5 @@
-//! Tests of models with the Messages API of Anthropic or the Responses API of OpenAI: whole runs against the mock, and
-//! against recorded answers.
+//! Tests of models with the Messages API of Anthropic or the Responses API of OpenAI: whole runs against the
+//! mock, and against recorded answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

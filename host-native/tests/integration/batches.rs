@@ -93,9 +93,9 @@ fn pipeline_at(base_url: &str, column: &str, run: &str) -> String {
 /// The names of the requests that a provider has received.
 type Names = Arc<Mutex<Vec<String>>>;
 
-/// Serves a provider with the file `f` of requests and the batch `b` of it. `answer` gives the status and body for the
-/// method and path of a request and the names of all requests, or `None` for the usual one. Returns its base URL, and
-/// the names.
+/// Serves a provider with the file `f` of requests and the batch `b` of it. `answer` gives the status and
+/// body for the method and path of a request and the names of all requests, or `None` for the usual one.
+/// Returns its base URL, and the names.
 fn provider(answer: impl Fn(&str, &[String]) -> Option<(u16, String)> + Send + Sync + 'static) -> (String, Names) {
     let (names, answer) = (Names::default(), Arc::new(answer));
     let seen = Arc::clone(&names);

@@ -1,7 +1,8 @@
 //! Every example of a pipeline file in the docs is run against the mock.
 //!
-//! An example that shows only a part of a file is completed by other examples: the dataset is that of the first one of
-//! the reference, and a model that is not declared is that of the first example which declares it.
+//! An example that shows only a part of a file is completed by other examples: the dataset is that of the
+//! first one of the reference, and a model that is not declared is that of the first example which declares
+//! it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

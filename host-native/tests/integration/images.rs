@@ -1,4 +1,5 @@
-//! Tests of columns of kind `image`: whole runs of the program against the mock and against servers that fail.
+//! Tests of columns of kind `image`: whole runs of the program against the mock and against servers that
+//! fail.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,8 +26,8 @@ fn pipeline(base_url: &str, keys: &str) -> String {
     )
 }
 
-/// Runs the pipeline with images of a server that answers with `answer`. Returns the directory, and the exit code with
-/// the output.
+/// Runs the pipeline with images of a server that answers with `answer`. Returns the directory, and the exit
+/// code with the output.
 fn run(answer: impl Fn(&Value) -> Value + Clone + Send + Sync + 'static) -> (Scratch, (i32, String)) {
     let mut scratch = Scratch::new(1);
     scratch.env("ACME_KEY", "sk-secret");

@@ -120,8 +120,8 @@ fn calls_of(ended: &Ended) -> Value {
 /// Returns the maximum number of calls that fail in an outage that begins with `in_flight` calls in flight.
 ///
 /// These are the calls in flight, the five consecutive failures that open the outage, the calls that are sent
-/// one after the other until nothing has succeeded for a second, and the probes. There are some ten calls in that
-/// second, and up to four times as many if late successes prolong it on a slow machine. The pauses
+/// one after the other until nothing has succeeded for a second, and the probes. There are some ten calls in
+/// that second, and up to four times as many if late successes prolong it on a slow machine. The pauses
 /// between probes start at 0.5 s and double up to 30 s. Jitter makes each at most a fifth shorter.
 fn max_failures(in_flight: u64, outage: Duration) -> u64 {
     let pauses = (0..).map(|doubled| Duration::from_millis(500 << doubled.min(6)).min(Duration::from_secs(30)) * 4 / 5);
@@ -309,8 +309,9 @@ fn rate_limit_patience_can_expire_while_all_calls_wait_for_a_pause() {
     let run = "row_groups = 1\nrate_limit_patience = \"4s\"";
     scratch.run_pipeline(&remote_pipeline(&server, "", run)).assert(4, &["remote/m cannot be used: rate limited"]);
     assert_eq!((scratch.rows("out").len(), scratch.dropped("out").len()), (8, 0));
-    // Eight calls succeed, and four were in flight. Others test whether the pause applies to the whole resource.
-    // Each comes a quarter later at least, so that from a millisecond to four seconds there are at most 38.
+    // Eight calls succeed, and four were in flight. Others test whether the pause applies to the whole
+    // resource. Each comes a quarter later at least, so that from a millisecond to four seconds there are at
+    // most 38.
     let calls = calls.load(Ordering::SeqCst);
     assert!((9..=50).contains(&calls), "{calls} calls");
 }

@@ -49,8 +49,8 @@ async fn rate_limited_calls(dialect: RateHeaders, extra: &str) -> (u64, Value) {
     (rate_limited_calls, world.page("/why").await)
 }
 
-/// The most calls that may exceed a rate that is known: on a busy machine some are delayed on their way and arrive
-/// together with the next. It is half of the fewest that exceed a rate that is not known.
+/// The most calls that may exceed a rate that is known: on a busy machine some are delayed on their way and
+/// arrive together with the next. It is half of the fewest that exceed a rate that is not known.
 const MOST_DELAYED: u64 = 5;
 
 #[tokio::test]

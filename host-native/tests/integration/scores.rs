@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Scratch, serve};
 
-/// Starts a chat server that answers each request body with the text that `answer` returns. Returns its base URL
-/// and the requests.
+/// Starts a chat server that answers each request body with the text that `answer` returns. Returns its base
+/// URL and the requests.
 fn chat(answer: impl Fn(&Value) -> String + Clone + Send + Sync + 'static) -> (String, Arc<Mutex<Vec<Value>>>) {
     let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
     let seen = Arc::clone(&requests);

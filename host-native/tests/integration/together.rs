@@ -23,8 +23,8 @@ use crate::support::{Scratch, mock_pipeline, remote_pipeline, serve};
 /// The rows of the dataset, in row groups of four. The last one has two.
 const ROWS: u64 = 42;
 
-/// A provider that answers a call with its prompt: of the rows of the first row group at once, and of all others
-/// after a permit of `go`. It rejects every tenth row.
+/// A provider that answers a call with its prompt: of the rows of the first row group at once, and of all
+/// others after a permit of `go`. It rejects every tenth row.
 #[derive(Debug)]
 struct Provider {
     /// Calls by row.
@@ -129,8 +129,8 @@ impl World {
         Process(command.stdout(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Starts the first process, and waits until it has written the first row group and the calls of the next two
-    /// wait at the provider.
+    /// Starts the first process, and waits until it has written the first row group and the calls of the next
+    /// two wait at the provider.
     fn start_first(&self) -> Process {
         let process = self.start();
         self.provider.until_calls(4 + 8);
@@ -147,8 +147,8 @@ impl World {
         answer.lines().find(|line| line.ends_with(part)).expect(&answer).to_string()
     }
 
-    /// Returns the row groups that processes hold at the server: the id of each entry, and its process. `filter` is
-    /// empty, or leaves some of them out.
+    /// Returns the row groups that processes hold at the server: the id of each entry, and its process.
+    /// `filter` is empty, or leaves some of them out.
     fn held(&self, filter: &str) -> Vec<[String; 2]> {
         let pending = self.server.send(&format!("XPENDING {} run {filter} - + 100", self.key())).unwrap();
         let words: Vec<&str> = pending.lines().filter(|line| !line.starts_with(['*', '$', ':', '+'])).collect();

@@ -1,5 +1,5 @@
-//! Tests of columns whose model calls tools: whole runs of the program with commands, against the mock and against
-//! models that behave badly.
+//! Tests of columns whose model calls tools: whole runs of the program with commands, against the mock and
+//! against models that behave badly.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,8 +25,8 @@ fn pipeline(base_url: &str, model: &str, tools: &str, keys: &str) -> String {
     )
 }
 
-/// Starts a chat server whose answers are the messages that `answer` returns for the number of results in a request.
-/// Returns its base URL and the bodies of the requests.
+/// Starts a chat server whose answers are the messages that `answer` returns for the number of results in a
+/// request. Returns its base URL and the bodies of the requests.
 fn chat(answer: impl Fn(usize) -> Value + Clone + Send + Sync + 'static) -> (String, Arc<Mutex<Vec<Value>>>) {
     let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
     let seen = Arc::clone(&requests);

@@ -336,8 +336,8 @@ fn locate<'v, 't>(value: &'v Spanned<DeValue<'t>>, path: &str) -> &'v Spanned<De
     found
 }
 
-/// Returns the first array in `value` that was read as a table: where `written`, the value that was read, has an
-/// object.
+/// Returns the first array in `value` that was read as a table: where `written`, the value that was read, has
+/// an object.
 fn array_for_table<'v, 't>(value: &'v Spanned<DeValue<'t>>, written: &Value) -> Option<&'v Spanned<DeValue<'t>>> {
     match (value.get_ref(), written) {
         (DeValue::Array(_), Value::Object(_)) => Some(value),

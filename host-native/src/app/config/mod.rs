@@ -1,7 +1,7 @@
 //! Configuration files, parsed with serde into validated types. `source` holds the text of a file and its
 //! errors. `document` parses it and words errors in the same way for all files. `value`, `limit`, `budgets`,
-//! `share` and `transport` are shared by several files. `original` maps keys of other systems to their replacements.
-//! `schema` generates JSON Schemas for editors.
+//! `share` and `transport` are shared by several files. `original` maps keys of other systems to their
+//! replacements. `schema` generates JSON Schemas for editors.
 
 pub(crate) mod budgets;
 pub(crate) mod document;

@@ -21,12 +21,13 @@ const DEFAULT_NAME: &str = "default";
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawShare {
-    /// The environment variable with the address of the Redis or Valkey server: `redis://` or `rediss://`, or that of
-    /// its sentinels: `redis+sentinel://` or `rediss+sentinel://`. Default: the address in `--share`
+    /// The environment variable with the address of the Redis or Valkey server: `redis://` or `rediss://`, or
+    /// that of its sentinels: `redis+sentinel://` or `rediss+sentinel://`. Default: the address in `--share`
     url_env: Option<WithSpan<Text>>,
     /// The name that all processes use that share limits: letters, digits, `-`, `_` and `.`
     name: WithSpan<Text>,
-    /// A PEM file with the certificate authorities to trust for an address with TLS. Default: those of the system
+    /// A PEM file with the certificate authorities to trust for an address with TLS. Default: those of the
+    /// system
     ca_file: Option<WithSpan<Text>>,
     /// A PEM file with the certificate of this process, for a server that requires one of its clients
     client_cert_file: Option<WithSpan<Text>>,

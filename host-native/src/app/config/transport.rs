@@ -30,8 +30,8 @@ pub(crate) fn check_plain_http(
         .expected("an address with https, or of this machine; or `allow_plain_http = true` beside it"))
 }
 
-/// Reads the certificate authorities in `ca_file`, which is relative to `directory`. Returns `None` if the key
-/// is absent, and an error if `url` is not an https address.
+/// Reads the certificate authorities in `ca_file`, which is relative to `directory`. Returns `None` if the
+/// key is absent, and an error if `url` is not an https address.
 pub(crate) fn read_authorities(
     file: &Document<'_>,
     ca_file: Option<&WithSpan<Text>>,
@@ -46,8 +46,8 @@ pub(crate) fn read_authorities(
     Ok(Some(read_certificates(file, name, directory)?.1))
 }
 
-/// Reads the PEM file `name`, which is relative to `directory`. Returns its text, and its certificates, of which
-/// there is at least one.
+/// Reads the PEM file `name`, which is relative to `directory`. Returns its text, and its certificates, of
+/// which there is at least one.
 pub(crate) fn read_certificates(
     file: &Document<'_>,
     name: &WithSpan<Text>,

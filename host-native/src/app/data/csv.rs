@@ -1,5 +1,6 @@
-//! CSV datasets (RFC 4180): a header line, and a string in every field. The fields are separated by the one of
-//! `,`, `;`, tab and `|` that occurs most often in the header line; some spreadsheets write another than the comma.
+//! CSV datasets (RFC 4180): a header line, and a string in every field. The fields are separated by the one
+//! of `,`, `;`, tab and `|` that occurs most often in the header line; some spreadsheets write another than
+//! the comma.
 
 use std::io::{self, BufRead, Read as _};
 use std::ops::Range;
@@ -43,7 +44,8 @@ pub(super) fn scan(path: &Path, mut text: IndexedText) -> Result<Dataset, Datase
     Ok(Dataset { columns, column_types, rows, digest, source: Source::Csv(text, separator) })
 }
 
-/// Returns the separator that occurs most often outside of quotes in the header line; the comma if there is none.
+/// Returns the separator that occurs most often outside of quotes in the header line; the comma if there is
+/// none.
 fn separator(text: &IndexedText) -> Result<u8, DatasetError> {
     let mut header = Vec::new();
     let mut start = text.open(0)?.take(MAX_HEADER_BYTES);
@@ -63,7 +65,8 @@ fn separator(text: &IndexedText) -> Result<u8, DatasetError> {
 /// Reads the given rows. The file must not have changed since [`scan`].
 pub(super) fn read(text: &IndexedText, separator: u8, rows: Range<u64>) -> Result<Vec<Row>, DatasetError> {
     let (skip, at) = text.seek_point(rows.start);
-    // From the end of the line before: a csv reader drops a byte order mark at its start, and a row may begin with one.
+    // From the end of the line before: a csv reader drops a byte order mark at its start, and a row may begin
+    // with one.
     let at = at.saturating_sub(1);
     let mut reader = csv::ReaderBuilder::new().has_headers(false).delimiter(separator).from_reader(text.reopen(at)?);
     let records = reader.records().skip(skip).take((rows.end - rows.start) as usize);

@@ -1,7 +1,7 @@
 //! Texts in other encodings than UTF-8, which are decoded while they are read.
 //!
-//! The rows of a dataset are read again by their offsets in the decoded text. A [`Checkpoint`] at the end of a line
-//! in about every 64 KiB says where decoding can start, so that no more than this is decoded in vain.
+//! The rows of a dataset are read again by their offsets in the decoded text. A [`Checkpoint`] at the end of
+//! a line in about every 64 KiB says where decoding can start, so that no more than this is decoded in vain.
 
 use std::io::{self, BufRead, Read};
 
@@ -109,9 +109,9 @@ impl<R: BufRead> Read for DecodingReader<R> {
     }
 }
 
-/// Returns the length of `chunk` up to the end of its last line, where a decoder has no state. `wide` is whether each
-/// character takes two or four bytes from an even `offset` on. In the other encodings, no byte of a character of
-/// several bytes is that of a line end.
+/// Returns the length of `chunk` up to the end of its last line, where a decoder has no state. `wide` is
+/// whether each character takes two or four bytes from an even `offset` on. In the other encodings, no byte
+/// of a character of several bytes is that of a line end.
 fn after_last_line(chunk: &[u8], wide: bool, offset: u64) -> Option<usize> {
     if !wide {
         return memchr::memrchr2(b'\n', b'\r', chunk).map(|at| at + 1);
@@ -122,8 +122,8 @@ fn after_last_line(chunk: &[u8], wide: bool, offset: u64) -> Option<usize> {
     units.enumerate().rfind(|(_, unit)| is_line_end(unit)).map(|(at, _)| odd + 2 * at + 2)
 }
 
-/// Returns the encoding with this WHATWG label, such as `windows-1252`; `None` if there is none, or if a text in it
-/// cannot be decoded from the start of any line.
+/// Returns the encoding with this WHATWG label, such as `windows-1252`; `None` if there is none, or if a text
+/// in it cannot be decoded from the start of any line.
 pub(crate) fn encoding_of_label(label: &str) -> Option<&'static Encoding> {
     Encoding::for_label(label.as_bytes()).filter(|encoding| ![ISO_2022_JP, REPLACEMENT].contains(encoding))
 }
@@ -147,7 +147,8 @@ pub(super) fn likely_encoding(mut text: impl Read) -> io::Result<&'static Encodi
             }
         }
     }
-    // In other encodings, some of the letters look like UTF-8 by chance; in UTF-8, a chunk may end within a letter.
+    // In other encodings, some of the letters look like UTF-8 by chance; in UTF-8, a chunk may end within a
+    // letter.
     if letters >= LETTERS_PER_FAULT * faults {
         return Ok(UTF_8);
     }

@@ -29,8 +29,8 @@ impl Part {
     }
 }
 
-/// Returns the files that `path` stands for, in the order of their names: the file itself, the files of `format`
-/// in a directory, or the files that match a pattern such as `logs/*.jsonl`.
+/// Returns the files that `path` stands for, in the order of their names: the file itself, the files of
+/// `format` in a directory, or the files that match a pattern such as `logs/*.jsonl`.
 pub(super) fn dataset_files(path: &Path, format: DatasetFormat) -> Result<Vec<PathBuf>, DatasetError> {
     let unreadable = |error: &std::io::Error| DatasetError::unreadable(path, error);
     let mut files = Vec::new();
@@ -69,8 +69,8 @@ pub(super) fn dataset_files(path: &Path, format: DatasetFormat) -> Result<Vec<Pa
     Ok(files)
 }
 
-/// Joins the datasets of several files. All must have the columns of the first, in the same order unless they are
-/// JSONL, whose values have names.
+/// Joins the datasets of several files. All must have the columns of the first, in the same order unless they
+/// are JSONL, whose values have names.
 pub(super) fn join(datasets: Vec<Dataset>) -> Result<Dataset, DatasetError> {
     let mut parts: Vec<Part> = Vec::new();
     let mut rows = 0;

@@ -1,5 +1,5 @@
-//! A text dataset in a file or in memory, with an index of row offsets for random access. Offsets are those in the
-//! text as UTF-8, after its byte order mark.
+//! A text dataset in a file or in memory, with an index of row offsets for random access. Offsets are those
+//! in the text as UTF-8, after its byte order mark.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
@@ -13,8 +13,9 @@ use super::DatasetError;
 use super::decoding::{CHUNK, Checkpoint, DecodingReader, likely_encoding, utf16_without_mark};
 use super::digest::{DigestReader, FileDigest};
 
-/// The index holds the offset of every row whose number is a multiple of this.
-const STRIDE: u64 = 64;
+/// The index holds the offset of every row whose number is a multiple of this: the default size of a row
+/// group, so that reading one reads no row before it.
+const STRIDE: u64 = 32;
 
 /// The bytes of a dataset.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Bytes {
     }
 }
 
-/// A text, and the byte offset of every 64th of its rows.
+/// A text, and the byte offset of every 32nd of its rows.
 #[derive(Debug)]
 pub(super) struct IndexedText {
     pub(super) path: PathBuf,
@@ -73,7 +74,7 @@ pub(super) struct IndexedText {
     mark: u64,
     /// Where decoding can start besides the start of the text, in order. None for UTF-8.
     checkpoints: Vec<Checkpoint>,
-    /// The offset of row `64 * i` at index `i`.
+    /// The offset of row `32 * i` at index `i`.
     row_offsets: Vec<u64>,
 }
 
@@ -95,8 +96,8 @@ impl Read for ScanReader {
 }
 
 impl IndexedText {
-    /// Creates the text of `bytes` in the encoding of its byte order mark, else in `encoding`, else in UTF-8. Fails
-    /// if it looks like UTF-16 without either.
+    /// Creates the text of `bytes` in the encoding of its byte order mark, else in `encoding`, else in UTF-8.
+    /// Fails if it looks like UTF-16 without either.
     pub(super) fn new(path: &Path, bytes: Bytes, encoding: Option<&'static Encoding>) -> Result<Self, DatasetError> {
         let unreadable = |error| DatasetError::unreadable(path, &error);
         let mut first = Vec::new();
@@ -113,7 +114,8 @@ impl IndexedText {
         Ok(Self { path, bytes, encoding, mark, checkpoints, row_offsets })
     }
 
-    /// Opens the text for a scan, which [`finish_scan`](Self::finish_scan) ends. The digest is that of the file.
+    /// Opens the text for a scan, which [`finish_scan`](Self::finish_scan) ends. The digest is that of the
+    /// file.
     pub(super) fn open_for_scan(&self) -> Result<ScanReader, DatasetError> {
         let unreadable = |error| self.unreadable(&error);
         let mut reader = DigestReader::new(self.bytes.open_at(0).map_err(unreadable)?);
@@ -127,7 +129,8 @@ impl IndexedText {
         })
     }
 
-    /// Reads the rest of the file, and returns the digest of all of it. From here on, reading from an offset is cheap.
+    /// Reads the rest of the file, and returns the digest of all of it. From here on, reading from an offset
+    /// is cheap.
     pub(super) fn finish_scan(&mut self, reader: ScanReader) -> Result<FileDigest, DatasetError> {
         let digest = match reader {
             ScanReader::Utf8(reader) => reader.finish(),
@@ -165,7 +168,8 @@ impl IndexedText {
         self.open(offset)
     }
 
-    /// Returns the message for a part of the text that is not valid UTF-8, with the likely encoding of the file.
+    /// Returns the message for a part of the text that is not valid UTF-8, with the likely encoding of the
+    /// file.
     pub(super) fn not_utf8(&self, what: &str) -> String {
         let advice = match self.bytes.open_at(self.mark).and_then(likely_encoding) {
             Ok(likely) if likely == UTF_8 => "the text around it is, so repair it there".to_string(),
@@ -194,7 +198,7 @@ impl IndexedText {
         }
     }
 
-    /// Returns the nearest indexed row at or before `row`: how many rows before `row` it is (0 to 63), and
+    /// Returns the nearest indexed row at or before `row`: how many rows before `row` it is (0 to 31), and
     /// its byte offset.
     pub(super) fn seek_point(&self, row: u64) -> (usize, u64) {
         let index = (row / STRIDE) as usize;

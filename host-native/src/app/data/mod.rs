@@ -40,8 +40,8 @@ use indexed_text::{Bytes, IndexedText};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DatasetFormat {
-    /// Comma-separated values with a header line (RFC 4180), also separated by `;`, tabs or `|`. Every value is a
-    /// string.
+    /// Comma-separated values with a header line (RFC 4180), also separated by `;`, tabs or `|`. Every value
+    /// is a string.
     Csv,
     /// One JSON object per line. Values keep their JSON type.
     Jsonl,
@@ -123,8 +123,8 @@ impl Dataset {
     /// that match the pattern `path`, such as `logs/*.jsonl`. Several files are one dataset, in the order of
     /// their names.
     ///
-    /// Reads all of it once; a Parquet file, whose columns are not read in the order of its bytes, once more for
-    /// the digest.
+    /// Reads all of it once; a Parquet file, whose columns are not read in the order of its bytes, once more
+    /// for the digest.
     ///
     /// The encoding of a text is that of its byte order mark, else `encoding`, else UTF-8.
     pub fn load(path: &Path, format: DatasetFormat, encoding: Option<&'static Encoding>) -> Result<Self, DatasetError> {
@@ -147,8 +147,8 @@ impl Dataset {
         Self::parse_text(path, bytes, format, encoding)
     }
 
-    /// Checks a text dataset in memory, in UTF-8 or with a byte order mark. Error messages call it `path`. Fails for
-    /// Parquet, which is read from files only.
+    /// Checks a text dataset in memory, in UTF-8 or with a byte order mark. Error messages call it `path`.
+    /// Fails for Parquet, which is read from files only.
     pub fn parse(path: &Path, bytes: &[u8], format: DatasetFormat) -> Result<Self, DatasetError> {
         Self::parse_text(path, Bytes::Memory(Cursor::new(bytes.into())), format, None)
     }

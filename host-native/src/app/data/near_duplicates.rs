@@ -1,26 +1,27 @@
 //! Finds texts that are nearly the same as an earlier one.
 //!
-//! The *similarity* of two texts is the Jaccard index of their sets of word triples: the number of triples in both
-//! sets, divided by the number in either. Case, punctuation and white space do not count. A text of fewer than three
-//! words is one triple.
+//! The *similarity* of two texts is the Jaccard index of their sets of word triples: the number of triples in
+//! both sets, divided by the number in either. Case, punctuation and white space do not count. A text of
+//! fewer than three words is one triple.
 //!
 //! A text is represented by its *min-hash signature*: for each of 256 hash functions the smallest hash of its
-//! triples. Two signatures agree in a place with a probability that is the similarity of the texts, so the share of
-//! places in which they agree is an estimate of it, with a standard error of at most 1/32. To find candidates without
-//! comparing all pairs, signatures are cut into bands: two texts are compared if they agree in a whole band. Bands are
-//! as long as possible so that a pair at the bound is missed once in a thousand at most.
+//! triples. Two signatures agree in a place with a probability that is the similarity of the texts, so the
+//! share of places in which they agree is an estimate of it, with a standard error of at most 1/32. To find
+//! candidates without comparing all pairs, signatures are cut into bands: two texts are compared if they
+//! agree in a whole band. Bands are as long as possible so that a pair at the bound is missed once in a
+//! thousand at most.
 //!
-//! Texts that share a long template agree in the same bands, so a text could have all others as candidates. It is
-//! compared with 1000 at most: first those of the band that the fewest other texts agree in. Such a band
-//! tells most about a text, and a near-duplicate agrees in it as likely as in any other.
+//! Texts that share a long template agree in the same bands, so a text could have all others as candidates.
+//! It is compared with 1000 at most: first those of the band that the fewest other texts agree in. Such a
+//! band tells most about a text, and a near-duplicate agrees in it as likely as in any other.
 //!
-//! Sources: Broder, "On the resemblance and containment of documents" (1997), for the signature; Leskovec, Rajaraman
-//! and Ullman, "Mining of Massive Datasets", section 3.4, for the bands; Steele, Lea and Flood, "Fast splittable
-//! pseudorandom number generators" (2014), for the mixing function.
+//! Sources: Broder, "On the resemblance and containment of documents" (1997), for the signature; Leskovec,
+//! Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4, for the bands; Steele, Lea and Flood,
+//! "Fast splittable pseudorandom number generators" (2014), for the mixing function.
 //!
-//! Whether a text counts as a near-duplicate depends only on the texts before it, on every machine: the hash functions
-//! are fixed. A text takes 256 hashes for each of its words, and memory for its signature and its bands: 2 to 4 KiB at a
-//! similarity of 0.9, 3 to 5 KiB at 0.8, 4 to 8 KiB at 0.5, and 7 to 14 KiB at 0.1.
+//! Whether a text counts as a near-duplicate depends only on the texts before it, on every machine: the hash
+//! functions are fixed. A text takes 256 hashes for each of its words, and memory for its signature and its
+//! bands: 2 to 4 KiB at a similarity of 0.9, 3 to 5 KiB at 0.8, 4 to 8 KiB at 0.5, and 7 to 14 KiB at 0.1.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -35,8 +36,8 @@ const WORDS: usize = 3;
 /// The greatest probability with which a pair of texts at the bound is not compared.
 const MAX_MISSED: f64 = 0.001;
 
-/// The greatest number of earlier texts that a text is compared with, counted anew for each band in which they
-/// agree. A text is then compared in about as much time as its signature takes.
+/// The greatest number of earlier texts that a text is compared with, counted anew for each band in which
+/// they agree. A text is then compared in about as much time as its signature takes.
 const MAX_COMPARED: usize = 1_000;
 
 /// The texts so far, each unlike those before it.
@@ -165,8 +166,8 @@ fn mix(value: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// A text of `words` words drawn from a thousand, of which those from `changed` on are others than in the text
-    /// with the same seed and no change.
+    /// A text of `words` words drawn from a thousand, of which those from `changed` on are others than in the
+    /// text with the same seed and no change.
     fn text(seed: u64, words: u64, changed: u64) -> String {
         let word =
             |at: u64| format!("w{}", mix(seed * 1_000_003 + at + if at >= changed { 500_000 } else { 0 }) % 1_000);

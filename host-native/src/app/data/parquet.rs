@@ -46,8 +46,8 @@ const MAX_BUFFERED_ROWS: u64 = 1 << 18;
 pub(super) struct ParquetSource {
     path: PathBuf,
     version: FileVersion,
-    /// For each top-level column, whether it is a timestamp in nanoseconds. The library returns those as plain
-    /// integers.
+    /// For each top-level column, whether it is a timestamp in nanoseconds. The library returns those as
+    /// plain integers.
     is_nanos: Vec<bool>,
     /// Rows that are not buffered, as disjoint ranges: start to end, exclusive.
     skipped_rows: BTreeMap<u64, u64>,

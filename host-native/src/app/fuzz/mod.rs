@@ -1,14 +1,15 @@
 //! Fuzzing of every parser that reads input from outside: files of people, datasets, responses, logs.
 //!
-//! A target starts from a valid document and changes it: a token of the format is inserted, bytes are removed, replaced
-//! or copied, the end is cut off. So inputs get past the first check of a parser far more often than random bytes do.
-//! Each target states laws besides "does not panic".
+//! A target starts from a valid document and changes it: a token of the format is inserted, bytes are
+//! removed, replaced or copied, the end is cut off. So inputs get past the first check of a parser far more
+//! often than random bytes do. Each target states laws besides "does not panic".
 //!
-//! The targets of the proxy and of shared limits are beside their parsers, in modules that are called `fuzz`, too.
+//! The targets of the proxy and of shared limits are beside their parsers, in modules that are called `fuzz`,
+//! too.
 //!
 //! `cargo test` runs each target for a second. `tests/run fuzz` runs all for eight minutes, and
-//! `BOLERO_RANDOM_TEST_TIME_MS=3600000 cargo test -p tidegate-native --all-features --lib fuzz::` each for an hour. A
-//! failure prints the shrunken changes and `BOLERO_RANDOM_SEED`, which repeats it.
+//! `BOLERO_RANDOM_TEST_TIME_MS=3600000 cargo test -p tidegate-native --all-features --lib fuzz::` each for an
+//! hour. A failure prints the shrunken changes and `BOLERO_RANDOM_SEED`, which repeats it.
 
 mod data;
 mod files;
@@ -88,7 +89,8 @@ impl Edit {
     }
 }
 
-/// Gives `check` the documents of `corpus`, first unchanged and then with changes from the tokens of their format.
+/// Gives `check` the documents of `corpus`, first unchanged and then with changes from the tokens of their
+/// format.
 pub(crate) fn fuzz(corpus: &[&[u8]], tokens: &[&str], check: impl Fn(&[u8]) + RefUnwindSafe) {
     for document in corpus {
         check(document);

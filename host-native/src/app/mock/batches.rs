@@ -1,8 +1,8 @@
 //! The files and batches of a mock: `/v1/files` and `/v1/batches`.
 //!
-//! A batch is answered when it is created. Its state follows from the time since then: it is validated for a tenth of
-//! [`BatchSettings::delay`], and in progress for the rest. Results are in another order than their requests, as those
-//! of providers may be.
+//! A batch is answered when it is created. Its state follows from the time since then: it is validated for a
+//! tenth of [`BatchSettings::delay`], and in progress for the rest. Results are in another order than their
+//! requests, as those of providers may be.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -105,8 +105,8 @@ impl FromStr for BatchSettings {
     }
 }
 
-/// The files and batches of a mock. Clones are the same store, so a server can be started again with what an earlier
-/// one had.
+/// The files and batches of a mock. Clones are the same store, so a server can be started again with what an
+/// earlier one had.
 #[derive(Clone, Default)]
 pub struct BatchStore(Arc<Mutex<Stored>>);
 

@@ -2,8 +2,8 @@
 //!
 //! A choice is a text of [`answer`](super::answer), JSON that fits the schema of `response_format`, or a tool
 //! call with arguments that fit. A request with tools is answered by a call, unless it ends with results of
-//! calls or `tool_choice` says otherwise. A text after results has them all. `n` and the token limits are honoured.
-//! Sampling settings, `stop` and `user` are accepted and ignored.
+//! calls or `tool_choice` says otherwise. A text after results has them all. `n` and the token limits are
+//! honoured. Sampling settings, `stop` and `user` are accepted and ignored.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -256,7 +256,8 @@ impl Settings {
         functions.get(at).copied()
     }
 
-    /// Returns the tool that `tool_choice` requires to be called: the first one, or the last one after results.
+    /// Returns the tool that `tool_choice` requires to be called: the first one, or the last one after
+    /// results.
     fn required_tool(&self, has_results: bool) -> Result<Option<&Function>, ApiError> {
         let mut functions = self.tools.iter().flatten().filter_map(|tool| tool.function.as_ref());
         match &self.tool_choice {

@@ -82,8 +82,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Returns the tokens of an image or a recording, which must have the form that the API requires; 0 for other
-    /// parts.
+    /// Returns the tokens of an image or a recording, which must have the form that the API requires; 0 for
+    /// other parts.
     fn media_tokens(&self, protocol: Protocol) -> Result<u32, ApiError> {
         let kind = self.kind.as_deref().unwrap_or("text");
         let (is_valid, tokens) = match (protocol, kind) {
@@ -134,8 +134,8 @@ fn is_base64(data: &Value) -> bool {
     data.as_str().is_some_and(|data| !data.is_empty() && STANDARD.decode(data).is_ok())
 }
 
-/// Returns an error unless each call of a tool is followed by its result, and each result follows its call, as the APIs
-/// require it.
+/// Returns an error unless each call of a tool is followed by its result, and each result follows its call,
+/// as the APIs require it.
 pub(super) fn check_results(messages: &[Message]) -> Result<(), ApiError> {
     let invalid = |message: String| Err(ApiError::field("messages", message));
     let mut open: Vec<&str> = Vec::new();

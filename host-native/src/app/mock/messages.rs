@@ -1,8 +1,8 @@
 //! The Messages API of Anthropic: `POST /v1/messages`.
 //!
-//! Requests are translated to those of chat completions, and answered like them. What the API requires is required
-//! here, too: the header `anthropic-version`, `max_tokens`, roles without `system`, and no other keys than its own.
-//! Streams are not served.
+//! Requests are translated to those of chat completions, and answered like them. What the API requires is
+//! required here, too: the header `anthropic-version`, `max_tokens`, roles without `system`, and no other
+//! keys than its own. Streams are not served.
 
 use axum::Json;
 use axum::body::{Bytes, to_bytes};

@@ -91,7 +91,8 @@ pub struct MockConfig {
     pub models: Vec<(String, ProviderSpec)>,
     /// Whether the first model also serves every unknown model name.
     pub any_model: bool,
-    /// The seed of latencies, neighbours and faults. Each model's seed is derived from it and the model's name.
+    /// The seed of latencies, neighbours and faults. Each model's seed is derived from it and the model's
+    /// name.
     pub seed: u64,
     /// The API key that calls of models must have; `None` accepts all calls.
     pub key: Option<MockKey>,

@@ -1,7 +1,7 @@
 //! The Responses API of OpenAI: `POST /v1/responses`.
 //!
-//! Requests are translated to those of chat completions, and answered like them. Streams, tools of the server and
-//! stored conversations are not served.
+//! Requests are translated to those of chat completions, and answered like them. Streams, tools of the server
+//! and stored conversations are not served.
 
 use axum::body::Bytes;
 use serde::Deserialize;
@@ -88,8 +88,8 @@ pub(super) fn chat_request(body: &[u8]) -> Result<Bytes, ApiError> {
     Ok(Bytes::from(Value::Object(chat).to_string()))
 }
 
-/// Returns the messages of chat completions for the items of a conversation. Calls that follow each other are those of
-/// one answer.
+/// Returns the messages of chat completions for the items of a conversation. Calls that follow each other are
+/// those of one answer.
 fn chat_messages(items: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     let mut messages: Vec<Value> = Vec::new();
     for mut item in items {

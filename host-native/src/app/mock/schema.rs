@@ -10,7 +10,8 @@ use tidegate_core::sim::rng::Rng;
 
 use super::answer::{answer, hash_text};
 
-/// The most levels of subschemas and references. It bounds the recursion for schemas that refer to themselves.
+/// The most levels of subschemas and references. It bounds the recursion for schemas that refer to
+/// themselves.
 const MAX_DEPTH: u32 = 32;
 
 /// The most that a schema may require: one for each value, and one for each character of a constant or of a

@@ -1,8 +1,8 @@
 //! Jobs that make rows until a number of them are accepted.
 //!
 //! The rows to keep are the first accepted ones in their order, whatever the order in which row groups end. A
-//! job has enough rows once the row groups without gaps from the first one on have them. Rows after the last one
-//! to keep are then removed.
+//! job has enough rows once the row groups without gaps from the first one on have them. Rows after the last
+//! one to keep are then removed.
 
 use std::collections::BTreeMap;
 

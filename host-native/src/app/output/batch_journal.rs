@@ -1,7 +1,7 @@
 //! `batches.jsonl`: the batches that the runs of a job have submitted.
 //!
-//! A line is synced before the step after it. So whatever happens, each batch that may exist at the provider has a
-//! line `submitted`. Without a later line about the same file of requests, it is not known whether its
+//! A line is synced before the step after it. So whatever happens, each batch that may exist at the provider
+//! has a line `submitted`. Without a later line about the same file of requests, it is not known whether its
 //! batch was created.
 
 use std::fs::{self, File};
@@ -67,8 +67,9 @@ pub struct BatchJournal {
 }
 
 impl OutputDirectory {
-    /// Opens the journal of batches, and returns it with its lines. The last line is left out if it was cut off: then
-    /// the step after it was not made. If only the end of the line is missing, as after an edit, it is added.
+    /// Opens the journal of batches, and returns it with its lines. The last line is left out if it was cut
+    /// off: then the step after it was not made. If only the end of the line is missing, as after an edit, it
+    /// is added.
     ///
     /// # Errors
     ///
@@ -115,8 +116,8 @@ impl BatchJournal {
         &self.path
     }
 
-    /// Appends a line, and syncs the file unless the line is [`BatchLine::Discarded`], whose loss does no harm. Takes
-    /// as long as the disk does.
+    /// Appends a line, and syncs the file unless the line is [`BatchLine::Discarded`], whose loss does no
+    /// harm. Takes as long as the disk does.
     ///
     /// # Errors
     ///

@@ -32,8 +32,8 @@ impl Drop for LockFile {
 }
 
 impl LockFile {
-    /// Locks `root`, for this run alone or together with other processes. Creates the directory if it does not
-    /// exist. Returns the lock, and whether the directory is new.
+    /// Locks `root`, for this run alone or together with other processes. Creates the directory if it does
+    /// not exist. Returns the lock, and whether the directory is new.
     pub(super) fn acquire(
         root: &Path,
         lock: impl Fn(&File) -> Result<(), TryLockError>,
@@ -103,7 +103,8 @@ impl DirectoryLock {
     }
 }
 
-/// Removes the file of a lock that is held, and the directory if it `is_new`. What cannot be removed does no harm.
+/// Removes the file of a lock that is held, and the directory if it `is_new`. What cannot be removed does no
+/// harm.
 pub(super) fn remove_lock(root: &Path, is_new: bool) {
     let removed = fs::remove_file(root.join(LOCK));
     if is_new && removed.is_ok() {

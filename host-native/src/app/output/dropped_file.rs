@@ -21,7 +21,8 @@ pub struct DroppedLine {
     /// The column that failed. `None` for an unmade row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// [`UNMADE`], [`REJECTED`], [`SURPLUS`], or the [name](tidegate_core::pipeline::DropReason::name) of a drop reason.
+    /// [`UNMADE`], [`REJECTED`], [`SURPLUS`], or the [name](tidegate_core::pipeline::DropReason::name) of a
+    /// drop reason.
     pub reason: String,
     /// The error message.
     #[serde(default, skip_serializing_if = "Option::is_none")]

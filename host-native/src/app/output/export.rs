@@ -1,8 +1,8 @@
 //! Exports all rows of a job to one file, which is made from the files of its row groups.
 //!
 //! The file is written under a temporary name, synced, and renamed: it is complete, or as it was before. The
-//! rows of one row group are in memory at a time. The manifest lists the digests of all exports, and a file is
-//! replaced only if it is one of them.
+//! rows of one row group are in memory at a time. The manifest lists the digests of all exports, and a file
+//! is replaced only if it is one of them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -221,8 +221,8 @@ impl OutputDirectory {
     ///
     /// # Errors
     ///
-    /// If the file exists and is no export of this directory, a record cannot be made, or a file cannot be read or
-    /// written. A file that exists is then unchanged.
+    /// If the file exists and is no export of this directory, a record cannot be made, or a file cannot be
+    /// read or written. A file that exists is then unchanged.
     pub fn export(&self, plan: &ExportPlan<'_>) -> Result<Exported, OutputError> {
         let path = &plan.file.path;
         // A link is followed, not replaced.
@@ -293,8 +293,8 @@ impl OutputDirectory {
         Ok(Exported { path: path.clone(), rows, bytes, left_out })
     }
 
-    /// Calls `visit` with the numbers and values of the rows of each row group, and whether a row group of the export ends
-    /// after them.
+    /// Calls `visit` with the numbers and values of the rows of each row group, and whether a row group of
+    /// the export ends after them.
     fn each_row_group(
         &self,
         plan: &ExportPlan<'_>,

@@ -91,8 +91,8 @@ pub(super) fn is_capacity_name(name: &str) -> bool {
     name == CAPACITY || number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// Returns whether runs of this program write a file of this name into a directory of images: an image, or one that is
-/// not complete.
+/// Returns whether runs of this program write a file of this name into a directory of images: an image, or
+/// one that is not complete.
 pub(super) fn is_image_name(name: &str) -> bool {
     let complete = name.strip_prefix('.').and_then(|name| name.strip_suffix(TEMPORARY_SUFFIX)).unwrap_or(name);
     let parts = complete.split_once('.').and_then(|(stem, extension)| Some((stem.split_once('-')?, extension)));
@@ -110,7 +110,8 @@ pub(super) fn image_name(row: u64, digest: &str, extension: &str) -> String {
     format!("{row:0ROW_DIGITS$}-{digest}.{extension}")
 }
 
-/// Returns the name of the file that names the process whose files of a row group count. It is a temporary one.
+/// Returns the name of the file that names the process whose files of a row group count. It is a temporary
+/// one.
 pub(super) fn winner_name(row_group: u32) -> String {
     format!(".{row_group:06}.done{TEMPORARY_SUFFIX}")
 }

@@ -1,7 +1,8 @@
 //! `images/COLUMN/NNNNNN-DIGEST.EXT`: the images that columns make.
 //!
-//! A file is complete before a row names it. Its name has a digest of its content, so no later attempt changes what a
-//! written row names. A crash, a dropped row or a later attempt leaves files that no row names; they do no harm.
+//! A file is complete before a row names it. Its name has a digest of its content, so no later attempt
+//! changes what a written row names. A crash, a dropped row or a later attempt leaves files that no row
+//! names; they do no harm.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -99,7 +100,8 @@ fn digest(bytes: &[u8]) -> String {
     FileDigest::of_bytes(bytes).sha256.chars().take(DIGEST_CHARS).collect()
 }
 
-/// Returns the name of a directory for a column. Names of columns may have characters that paths must not have.
+/// Returns the name of a directory for a column. Names of columns may have characters that paths must not
+/// have.
 fn directory_name(column: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let plain: String = column.chars().map(|c| if is_plain(c) { c } else { '_' }).take(64).collect();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! OUT/manifest.json               the definition of the job, its usage, and how its last run ended
-//! OUT/spent.txt                   if models have prices: the cost of the job, with estimates for calls in flight
+//! OUT/spent.txt                   if models have prices: the cost of the job, with that of calls in flight
 //! OUT/batches.jsonl               if requests go in batches: the batches at the provider
 //! OUT/capacity.json               the limits that applied and their utilisation, once the run has ended
 //! OUT/capacity.1.json, ...        the same for earlier runs, oldest first
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A file is written under a temporary name, synced and renamed, and then its directory is synced. A run that
-//! is killed at any moment can be [resumed](ExistingOutput::Resume). The order of the two files of a row group
-//! decides what is missing:
+//! is killed at any moment can be [resumed](ExistingOutput::Resume). The order of the two files of a row
+//! group decides what is missing:
 //!
 //! ```text
 //! first write   dropped list, then rows   a list without a rows file is ignored: all its rows are unmade
@@ -229,7 +229,8 @@ impl OutputDirectory {
         };
         // The manifest comes first: it marks the directory as written by this program.
         output.write_manifest()?;
-        // Their usage is in the manifest now. If this is interrupted, it counts twice, which is better than never.
+        // Their usage is in the manifest now. If this is interrupted, it counts twice, which is better than
+        // never.
         shared::remove_processes(root).map_err(io_error(root))?;
         fs::create_dir_all(&output.rows).map_err(io_error(root))?;
         if let (true, Some(parent)) = (is_new, root.parent()) {
@@ -268,8 +269,8 @@ impl OutputDirectory {
         self.found.earlier
     }
 
-    /// Returns the counts of the earlier output that is on disk now: [`earlier`](Self::earlier), the rows that
-    /// this run has to generate again but has not replaced yet, and those of other processes.
+    /// Returns the counts of the earlier output that is on disk now: [`earlier`](Self::earlier), the rows
+    /// that this run has to generate again but has not replaced yet, and those of other processes.
     #[must_use]
     pub fn remaining(&self) -> EarlierOutput {
         let known = self.found.earlier.plus(self.others.lock().earlier);

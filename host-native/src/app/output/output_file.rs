@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::OutputError;
 
-/// Opens the files that flags name. Rejects a file that two flags name, that is one of the `inputs`, or that is
-/// inside of the output directory `root`; then no file is created.
+/// Opens the files that flags name. Rejects a file that two flags name, that is one of the `inputs`, or that
+/// is inside of the output directory `root`; then no file is created.
 pub fn open_all<'p>(
     files: impl IntoIterator<Item = (&'static str, &'p PathBuf)>,
     inputs: &[(&'static str, &Path)],

@@ -1,25 +1,26 @@
 //! An output directory that several processes fill together.
 //!
 //! ```text
-//! OUT/manifest.json             as for one process: written by the first one, and again once all rows are there
+//! OUT/manifest.json             as for one process: written by the first one, and again at the end
 //! OUT/rows/000000.jsonl, ...    as for one process
-//! OUT/rows/.000000.done.tmp     the name of the process whose files of row group 0 count, until they are there
-//! OUT/processes/job             the name of the job and that of `[share]`, under which the processes find each other
+//! OUT/rows/.000000.done.tmp     the process whose files of row group 0 count, until they are there
+//! OUT/processes/job             the names of the job and of `[share]`, by which processes find each other
 //! OUT/processes/ID/...          what one process writes: an output directory of its own, with its usage
 //! ```
 //!
 //! A process writes and syncs the files of a row group in its own directory. The row group then gets the name
 //! of the process by a hard link, which only one process can make: the first one wins, and the others remove
 //! their files. The files of the winner are moved to `OUT/rows`, first the dropped list and then the rows. If
-//! the winner dies in between, any other process moves them, so all files of a row group come from one process:
+//! the winner dies in between, any other process moves them, so all files of a row group come from one
+//! process:
 //!
 //! ```text
-//! write own files -> link .000000.done.tmp -> move the files of the winner -> sync OUT/rows -> remove the link
+//! write own files -> link .000000.done.tmp -> move the winner's files -> sync OUT/rows -> remove the link
 //!                    fails: another one won
 //! ```
 //!
-//! A process that was suspended may go on at any of these steps. If it links the name after the rows are there
-//! and the name was removed, it sees the rows, and has lost.
+//! A process that was suspended may go on at any of these steps. If it links the name after the rows are
+//! there and the name was removed, it sees the rows, and has lost.
 //!
 //! Only complete row groups are written. Therefore a later `--resume` finds what a single process leaves: it
 //! removes the directory of processes and adds their usage to the manifest.
@@ -61,15 +62,16 @@ pub struct SharedDirectory {
 }
 
 impl SharedDirectory {
-    /// Joins the processes that fill the directory `root`, or is the first of them. Returns also the directory
-    /// of this process, to which it writes. `process` and `job` are 16 hexadecimal digits that no other process
-    /// uses; `job` is used if this process is the first one. `share` is the name in `[share]`, without spaces.
+    /// Joins the processes that fill the directory `root`, or is the first of them. Returns also the
+    /// directory of this process, to which it writes. `process` and `job` are 16 hexadecimal digits that no
+    /// other process uses; `job` is used if this process is the first one. `share` is the name in `[share]`,
+    /// without spaces.
     ///
     /// # Errors
     ///
-    /// If a run has the directory for itself, the directory holds other files, another job, or row groups that
-    /// are complete in part, the other processes have another name in `[share]`, its file system has no hard links,
-    /// or a file cannot be read or written. Nothing is changed then, except if writing fails.
+    /// If a run has the directory for itself, the directory holds other files, another job, or row groups
+    /// that are complete in part, the other processes have another name in `[share]`, its file system has no
+    /// hard links, or a file cannot be read or written. Nothing is changed then, except if writing fails.
     pub fn join(
         root: &Path,
         spec: OutputSpec,
@@ -84,7 +86,8 @@ impl SharedDirectory {
         let had_lock = root.join(LOCK).exists();
         let (lock, is_new) = LockFile::acquire(root, File::try_lock_shared)?;
         if let Err(error) = probe_hard_links(root, process) {
-            // No other process can fill the directory either, and one that waits for the lock makes its file anew.
+            // No other process can fill the directory either, and one that waits for the lock makes its file
+            // anew.
             if !had_lock {
                 remove_lock(root, is_new);
             }
@@ -128,8 +131,8 @@ impl SharedDirectory {
         &self.job
     }
 
-    /// Returns the names of the other processes that fill the directory now, which hold the locks of their own
-    /// directories. One on another machine is among them if the file system has locks for all machines.
+    /// Returns the names of the other processes that fill the directory now, which hold the locks of their
+    /// own directories. One on another machine is among them if the file system has locks for all machines.
     ///
     /// Of two processes that join at the same time, at least one finds the other.
     ///
@@ -140,8 +143,8 @@ impl SharedDirectory {
         let mut others = Vec::new();
         for name in process_names(&self.root)?.into_iter().filter(|name| *name != self.process) {
             let own = self.process_path(&name);
-            // A process writes its manifest after it has locked its directory. A lock here would be in the way of one
-            // that has not locked it yet.
+            // A process writes its manifest after it has locked its directory. A lock here would be in the
+            // way of one that has not locked it yet.
             if own.join(MANIFEST).exists() && is_locked(&own)? {
                 others.push(name);
             }
@@ -155,7 +158,8 @@ impl SharedDirectory {
         self.root.join(PROCESSES).join(name)
     }
 
-    /// Leaves the directory before anything was made. `output` is the directory of this process, which is removed.
+    /// Leaves the directory before anything was made. `output` is the directory of this process, which is
+    /// removed.
     pub fn discard(self, output: OutputDirectory) {
         drop(output);
         // What is left of it has no usage.
@@ -181,8 +185,8 @@ impl SharedDirectory {
         Ok(missing)
     }
 
-    /// Makes the files of row group `row_group` in the directory of this process those of the job, unless those
-    /// of another process are. Returns whether they are.
+    /// Makes the files of row group `row_group` in the directory of this process those of the job, unless
+    /// those of another process are. Returns whether they are.
     ///
     /// # Errors
     ///
@@ -207,16 +211,16 @@ impl SharedDirectory {
         Ok(has_won)
     }
 
-    /// Returns whether row group `row_group` is written. If a process has won it and has not moved its files, for
-    /// example because it was killed, moves them.
+    /// Returns whether row group `row_group` is written. If a process has won it and has not moved its files,
+    /// for example because it was killed, moves them.
     ///
     /// # Errors
     ///
     /// If the files of the winner are missing, or a file cannot be moved.
     pub fn complete(&self, row_group: u32) -> Result<bool, OutputError> {
         let winner = self.rows.join(winner_name(row_group));
-        // The name is read before the rows are looked for. One that is added after the winner has removed its own
-        // is that of a loser, and the rows are there then.
+        // The name is read before the rows are looked for. One that is added after the winner has removed its
+        // own is that of a loser, and the rows are there then.
         let process = missing_as_none(read_name(&winner))?;
         if !self.is_written(row_group) {
             let Some(process) = process else { return Ok(self.is_written(row_group)) };
@@ -270,8 +274,8 @@ impl SharedDirectory {
         Ok(())
     }
 
-    /// Writes the end of the job to its manifest, if all row groups are written. Every process that sees the end
-    /// may write it.
+    /// Writes the end of the job to its manifest, if all row groups are written. Every process that sees the
+    /// end may write it.
     ///
     /// # Errors
     ///
@@ -381,7 +385,8 @@ fn read_name(path: &Path) -> Result<String, OutputError> {
     if is_name(&name) { Ok(name) } else { Err(unreadable(path)(wrong())) }
 }
 
-/// Reads the name of the job from the file `path`, and checks that the processes that fill `root` have the name `share`.
+/// Reads the name of the job from the file `path`, and checks that the processes that fill `root` have the
+/// name `share`.
 fn read_job(path: &Path, root: &Path, share: &str) -> Result<String, OutputError> {
     let text = fs::read_to_string(path).map_err(unreadable(path))?;
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, "expected 16 hexadecimal digits, a space and a name");

@@ -120,7 +120,8 @@ pub enum CallError {
         /// The token usage, if the response reported it. It is charged as for a success.
         usage: Option<Usage>,
     },
-    /// The response is complete, but the file that it names cannot be downloaded. It says nothing about the provider.
+    /// The response is complete, but the file that it names cannot be downloaded. It says nothing about the
+    /// provider.
     NotDownloaded {
         /// Why not, without the address.
         detail: String,

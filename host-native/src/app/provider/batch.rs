@@ -1,5 +1,5 @@
-//! The batch API of OpenAI and of providers that are compatible with it: many chat requests in one file, which the
-//! provider answers within a day, for a lower price.
+//! The batch API of OpenAI and of providers that are compatible with it: many chat requests in one file,
+//! which the provider answers within a day, for a lower price.
 //!
 //! ```text
 //! POST /files           the requests, a line of JSON each        -> the id of the file
@@ -13,8 +13,8 @@
 //! GET  /batches         all batches, the newest first
 //! ```
 //!
-//! Answers are in one file and errors in another. Either is missing if it would be empty, and a request may be in
-//! neither of them.
+//! Answers are in one file and errors in another. Either is missing if it would be empty, and a request may
+//! be in neither of them.
 
 mod results;
 
@@ -226,8 +226,8 @@ impl BatchClient {
         self.timeout.into()
     }
 
-    /// Returns the request of a cell. Its name depends on the column, the row and the body alone, so that the answer
-    /// to it can be found again.
+    /// Returns the request of a cell. Its name depends on the column, the row and the body alone, so that the
+    /// answer to it can be found again.
     #[must_use]
     pub fn request(&self, column: &str, row: u64, conversation: &Conversation, estimate: Usage) -> BatchRequest {
         let body = serde_json::to_value(self.chat.body(conversation)).unwrap_or_default();
@@ -277,8 +277,9 @@ impl BatchClient {
         state
     }
 
-    /// Looks for the batch of an uploaded file in the list of all batches, back to those that were created before
-    /// `since`, in seconds since the Unix epoch. A batch that has failed is left out: its file may be in a later one.
+    /// Looks for the batch of an uploaded file in the list of all batches, back to those that were created
+    /// before `since`, in seconds since the Unix epoch. A batch that has failed is left out: its file may be
+    /// in a later one.
     pub async fn find(&self, file: &str, since: u64) -> Result<Option<BatchState>, CallError> {
         let mut after: Option<String> = None;
         loop {

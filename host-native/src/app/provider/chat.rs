@@ -1,11 +1,12 @@
-//! Calls to chat models: by chat completions of OpenAI-compatible APIs, the Responses API of OpenAI, or the Messages API
-//! of Anthropic.
+//! Calls to chat models: by chat completions of OpenAI-compatible APIs, the Responses API of OpenAI, or the
+//! Messages API of Anthropic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use reqwest::{Certificate, Url};
 use schemars::JsonSchema;
+use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use tidegate_core::time::Duration;
@@ -129,8 +130,8 @@ impl Message {
         Self { role, content: content.into(), media: Vec::new(), turn: None, result: None }
     }
 
-    /// Returns the message in the form of an API that has a part of the type `text_type` for the text, and those of
-    /// `part` for media.
+    /// Returns the message in the form of an API that has a part of the type `text_type` for the text, and
+    /// those of `part` for media.
     pub(super) fn with_parts(&self, text_type: &str, part: fn(&Media) -> Value) -> Value {
         if self.media.is_empty() {
             return json!({ "role": self.role, "content": self.content });
@@ -146,8 +147,17 @@ impl Message {
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let message = tool_calls::chat_message(self);
-        message.unwrap_or_else(|| self.with_parts("text", Media::chat_part)).serialize(serializer)
+        if let Some(message) = tool_calls::chat_message(self) {
+            return message.serialize(serializer);
+        }
+        if !self.media.is_empty() {
+            return self.with_parts("text", Media::chat_part).serialize(serializer);
+        }
+        // Most messages: no text is copied.
+        let mut message = serializer.serialize_struct("Message", 2)?;
+        message.serialize_field("content", &self.content)?;
+        message.serialize_field("role", &self.role)?;
+        message.end()
     }
 }
 

@@ -181,8 +181,8 @@ impl Ledger {
         Self { limit, ..Self::default() }
     }
 
-    /// Sets the amount that earlier runs of the job have spent and the amount that they have reserved for what goes on,
-    /// which count towards the limit, and the file for the amount that the job may have spent.
+    /// Sets the amount that earlier runs of the job have spent and the amount that they have reserved for
+    /// what goes on, which count towards the limit, and the file for the amount that the job may have spent.
     pub fn resume_from(&mut self, earlier: Money, reserved: Money, file: Option<AmountFile>) {
         (self.earlier, self.reserved, self.file) = (earlier, reserved, file);
     }

@@ -113,8 +113,8 @@ pub(crate) fn read_embeddings(
     Ok(CallOutput { value, usage })
 }
 
-/// Returns the embeddings in the order of the texts: by the index of each or, if none has one, as they are. Fails
-/// unless there is one for each of `count` texts.
+/// Returns the embeddings in the order of the texts: by the index of each or, if none has one, as they are.
+/// Fails unless there is one for each of `count` texts.
 fn in_order(mut data: Vec<Embedding>, count: usize) -> Result<Vec<Vec<Number>>, String> {
     let given = data.len();
     if given != count {

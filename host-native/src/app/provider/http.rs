@@ -173,7 +173,8 @@ impl HttpClient {
         result.and_then(|body| read(&body)).map_err(|error| self.redact(error))
     }
 
-    /// Makes one GET call, and passes the body of a success to `read` piece by piece, up to `max_bytes` of it.
+    /// Makes one GET call, and passes the body of a success to `read` piece by piece, up to `max_bytes` of
+    /// it.
     pub(super) async fn get_pieces(&self, max_bytes: usize, read: impl FnMut(&[u8])) -> Result<(), CallError> {
         let result = self.attempt_pieces(self.http.get(self.url.clone()), max_bytes, read).await;
         result.map_err(|error| self.redact(error))

@@ -77,8 +77,8 @@ pub struct GeneratedImage {
 }
 
 impl ImageClient {
-    /// Creates a client with its own connection pool. `images/generations` is appended to the base URL. Fails if TLS
-    /// cannot be set up.
+    /// Creates a client with its own connection pool. `images/generations` is appended to the base URL. Fails
+    /// if TLS cannot be set up.
     pub fn new(endpoint: ChatEndpoint) -> Result<Self, String> {
         let (base_url, model) = (endpoint.base_url.clone(), endpoint.model.clone());
         let (authorities, timeout) = (endpoint.authorities.clone(), endpoint.timeout);
@@ -238,8 +238,8 @@ mod tests {
         }
     }
 
-    /// Downloads a file from `host`, which has these addresses, for a provider at `own`. Returns the error, and the
-    /// number of connections to a server on this machine.
+    /// Downloads a file from `host`, which has these addresses, for a provider at `own`. Returns the error,
+    /// and the number of connections to a server on this machine.
     async fn download(host: &str, own: &str, addresses: &'static [&'static str]) -> (CallError, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

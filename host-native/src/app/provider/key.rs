@@ -90,8 +90,9 @@ pub fn is_variable_of_key(name: &str) -> bool {
     is_name_of_key(name) && name != "PWD"
 }
 
-/// Returns whether text in the place of a variable's name can be shown. Where no variable of this name is set, any
-/// other text may be a key in the wrong place, such as `gsk_abc123`: by custom, names of variables have no small letters.
+/// Returns whether text in the place of a variable's name can be shown. Where no variable of this name is
+/// set, any other text may be a key in the wrong place, such as `gsk_abc123`: by custom, names of variables
+/// have no small letters.
 #[must_use]
 pub fn can_be_shown(name: &str) -> bool {
     is_variable_name(name) && (!name.contains(|c: char| c.is_ascii_lowercase()) || env::var_os(name).is_some())

@@ -8,9 +8,9 @@
 //! | image in a file or data URL | `image_url` with a data URL | `input_image` with a data URL | `image`, source `base64` |
 //! | recording in a file or data URL | `input_audio` | | |
 //!
-//! The type of a file is found by its content, not by its name. So a path in a dataset cannot send another kind of
-//! file to the provider, such as a key. Nor can it send an image from elsewhere on the machine: files must be in the
-//! directory of the pipeline file or below it.
+//! The type of a file is found by its content, not by its name. So a path in a dataset cannot send another
+//! kind of file to the provider, such as a key. Nor can it send an image from elsewhere on the machine: files
+//! must be in the directory of the pipeline file or below it.
 
 use std::fmt;
 use std::io::Read as _;
@@ -27,8 +27,9 @@ pub const MAX_FILE_BYTES: u64 = 20 << 20;
 /// The maximum number of images and recordings of a call. Anthropic's API takes this many, OpenAI's 500.
 pub const MAX_CALL_MEDIA: usize = 100;
 
-/// The maximum length in bytes of all files and data URLs of a call. In base64 they take a third more, which is then
-/// a little less than the 50 MB of a request that OpenAI's API takes, and more than the 32 MB of Anthropic's.
+/// The maximum length in bytes of all files and data URLs of a call. In base64 they take a third more, which
+/// is then a little less than the 50 MB of a request that OpenAI's API takes, and more than the 32 MB of
+/// Anthropic's.
 pub const MAX_CALL_BYTES: u64 = 32 << 20;
 
 /// The kinds of media.
@@ -126,8 +127,8 @@ impl MediaReference {
     /// Returns what `text` names: an address, a data URL, or a path relative to `directory`.
     ///
     /// # Errors
-    /// If it is an address of another scheme, a data URL of another type, the address of a recording, which no
-    /// API accepts, or a path to another machine.
+    /// If it is an address of another scheme, a data URL of another type, the address of a recording, which
+    /// no API accepts, or a path to another machine.
     pub fn of(kind: MediaKind, text: &str, directory: &Path) -> Result<Self, String> {
         let text = text.trim();
         let source = if let Some(data) = text.strip_prefix("data:") {

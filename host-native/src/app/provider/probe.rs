@@ -15,9 +15,10 @@ const PROMPT: &str = "Hi";
 /// Makes one call through `client`, within the timeout of the client: a response of one token from a chat
 /// model, or the embedding of one word.
 ///
-/// A model that generates images is not called, since that costs more, and neither is a judge, since that may cost
-/// money. For these models and for an HTTP judge, this checks that the server can be reached and accepts the key;
-/// for a command, that the program exists. For a model whose requests go in batches, this reads the list of batches.
+/// A model that generates images is not called, since that costs more, and neither is a judge, since that may
+/// cost money. For these models and for an HTTP judge, this checks that the server can be reached and accepts
+/// the key; for a command, that the program exists. For a model whose requests go in batches, this reads the
+/// list of batches.
 ///
 /// A response without text, and an error about the limit of one token, count as success: the model exists and
 /// the key is accepted.

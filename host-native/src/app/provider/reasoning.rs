@@ -41,7 +41,7 @@ impl Content {
     /// end tag alone belongs to the answer.
     pub(super) fn split(self, has_reasoning: bool) -> SplitText {
         match self {
-            Self::Text(text) => split_blocks(&text, has_reasoning),
+            Self::Text(text) => split_blocks(text, has_reasoning),
             Self::Parts(parts) => {
                 let mut split = SplitText::default();
                 for Part { text, thinking } in parts {
@@ -51,7 +51,7 @@ impl Content {
                     let thought: String = thinking.as_str().into_iter().chain(nested).collect();
                     split.reasoning.extend(non_empty(&thought));
                 }
-                let SplitText { text, reasoning } = split_blocks(&split.text, !split.reasoning.is_empty());
+                let SplitText { text, reasoning } = split_blocks(split.text, !split.reasoning.is_empty());
                 split.reasoning.extend(reasoning);
                 SplitText { text, reasoning: split.reasoning }
             }
@@ -65,9 +65,9 @@ const END: &str = "</think>";
 /// Splits the blocks at the start of `text` from the answer. A block that is not closed takes the whole rest.
 ///
 /// Some servers put the start tag into the prompt, so that the text has the end tag only.
-fn split_blocks(text: &str, has_reasoning: bool) -> SplitText {
+fn split_blocks(text: String, has_reasoning: bool) -> SplitText {
     let mut reasoning = Vec::new();
-    let mut rest = text;
+    let mut rest = text.as_str();
     if !has_reasoning
         && let Some((thought, answer)) = text.split_once(END)
         && !thought.contains(START)
@@ -81,8 +81,10 @@ fn split_blocks(text: &str, has_reasoning: bool) -> SplitText {
         rest = answer;
     }
     // White space between the reasoning and the answer belongs to neither. Other answers stay as they are.
-    let text = if rest.len() == text.len() && !has_reasoning { rest } else { rest.trim_start() };
-    SplitText { text: text.to_string(), reasoning }
+    if rest.len() == text.len() && !has_reasoning {
+        return SplitText { text, reasoning };
+    }
+    SplitText { text: rest.trim_start().to_string(), reasoning }
 }
 
 fn non_empty(thought: &str) -> Option<String> {
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> (String, Vec<String>) {
-        let SplitText { text, reasoning } = split_blocks(text, false);
+        let SplitText { text, reasoning } = split_blocks(text.to_string(), false);
         (text, reasoning)
     }
 
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn an_end_tag_without_a_start_tag_ends_the_reasoning_unless_it_has_a_field_of_its_own() {
         assert_eq!(split("See.\n</think>\n\nYes."), of("Yes.", &["See."]));
-        let own = split_blocks("\n\nThe tag is </think>.", true);
+        let own = split_blocks("\n\nThe tag is </think>.".to_string(), true);
         assert_eq!(own, SplitText { text: "The tag is </think>.".to_string(), reasoning: Vec::new() });
     }
 

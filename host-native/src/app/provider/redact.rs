@@ -60,8 +60,8 @@ impl Redactor {
         }
     }
 
-    /// Returns `text` with `[key]` in place of every key. An excerpt, which ends with `…`, may end within a key:
-    /// what it has of that is removed.
+    /// Returns `text` with `[key]` in place of every key. An excerpt, which ends with `…`, may end within a
+    /// key: what it has of that is removed.
     pub(crate) fn redact_text(&self, text: &str) -> String {
         let needles = self.keys().filter_map(|key| std::str::from_utf8(key.needle()).ok());
         let text = needles.fold(text.to_string(), |text, key| text.replace(key, "[key]"));

@@ -1,4 +1,5 @@
-//! The tools that a request offers to a model, the calls of them in its answer, and their results, in each API.
+//! The tools that a request offers to a model, the calls of them in its answer, and their results, in each
+//! API.
 //!
 //! | | OpenAI chat | Responses | Messages of Anthropic |
 //! | --- | --- | --- | --- |
@@ -6,8 +7,8 @@
 //! | call | `tool_calls` of the message | an item `function_call` | a block `tool_use` |
 //! | result | a message with the role `tool` | an item `function_call_output` | a block `tool_result` of the user |
 //!
-//! An answer with calls is sent back in the form in which it came, since several APIs require the reasoning and the
-//! signatures in it. Another model than the one that gave it gets its text and its calls alone.
+//! An answer with calls is sent back in the form in which it came, since several APIs require the reasoning
+//! and the signatures in it. Another model than the one that gave it gets its text and its calls alone.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -54,7 +55,8 @@ pub struct ToolCall {
 pub struct ToolTurn {
     /// The calls, at least one.
     pub calls: Vec<ToolCall>,
-    /// The answer as its API has it: a message, or a list of blocks or items. It has the calls in the same order.
+    /// The answer as its API has it: a message, or a list of blocks or items. It has the calls in the same
+    /// order.
     pub original: Value,
     /// The API and the model of the answer.
     pub answered_by: (ChatApi, String),
@@ -72,7 +74,8 @@ pub struct ToolResult {
 }
 
 impl ToolCall {
-    /// Creates a call from the fields of an answer. Some servers send the arguments as an object instead of a text.
+    /// Creates a call from the fields of an answer. Some servers send the arguments as an object instead of a
+    /// text.
     fn of(id: &Value, name: &Value, arguments: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         let arguments = match arguments {
@@ -109,7 +112,8 @@ impl ToolTurn {
         calls.sum::<usize>() + self.original.to_string().len()
     }
 
-    /// Returns the original, if it is of this API. `write` writes the fields of each call into its place in it.
+    /// Returns the original, if it is of this API. `write` writes the fields of each call into its place in
+    /// it.
     fn updated(&self, api: ChatApi, write: impl Fn(&ToolCall, &mut Map<String, Value>)) -> Option<Value> {
         let (own, _) = &self.answered_by;
         if *own != api || self.original.is_null() {
@@ -137,8 +141,8 @@ fn is_call(part: &Map<String, Value>) -> bool {
 }
 
 impl Conversation {
-    /// Returns the conversation as it is sent to a model: answers of other models are without their original form, and
-    /// ids of their calls are replaced by ids that every API accepts.
+    /// Returns the conversation as it is sent to a model: answers of other models are without their original
+    /// form, and ids of their calls are replaced by ids that every API accepts.
     pub(super) fn for_model(&self, api: ChatApi, model: &str) -> Cow<'_, Self> {
         let is_foreign = |turn: &ToolTurn| turn.answered_by.0 != api || turn.answered_by.1 != model;
         if !self.messages.iter().filter_map(|message| message.turn.as_ref()).any(is_foreign) {
@@ -168,8 +172,8 @@ impl Conversation {
     }
 }
 
-/// Returns an id for the call with this number in its conversation. Nine letters and digits are the only form that the
-/// API of Mistral accepts, and others accept it, too.
+/// Returns an id for the call with this number in its conversation. Nine letters and digits are the only form
+/// that the API of Mistral accepts, and others accept it, too.
 #[must_use]
 pub fn own_id(number: usize) -> String {
     format!("call{:05}", number % 100_000)
@@ -205,7 +209,8 @@ pub(super) fn chat_turn(body: &[u8]) -> Option<ToolTurn> {
     ToolTurn::of(calls, message)
 }
 
-/// Returns an answer with calls, or the result of one, as a message of chat completions; `None` for other messages.
+/// Returns an answer with calls, or the result of one, as a message of chat completions; `None` for other
+/// messages.
 pub(super) fn chat_message(message: &Message) -> Option<Value> {
     if let Some(ToolResult { call_id, .. }) = &message.result {
         return Some(json!({ "role": "tool", "tool_call_id": call_id, "content": message.content }));
@@ -228,7 +233,8 @@ pub(super) fn chat_message(message: &Message) -> Option<Value> {
     }))
 }
 
-/// Returns the tools of a request of the Responses API. Without `strict = false`, it accepts some schemas only.
+/// Returns the tools of a request of the Responses API. Without `strict = false`, it accepts some schemas
+/// only.
 pub(super) fn responses_tools(tools: &[OfferedTool]) -> Value {
     let tool = |OfferedTool { name, description, parameters }: &OfferedTool| json!({ "type": "function", "name": name, "description": description, "parameters": parameters, "strict": false });
     tools.iter().map(tool).collect()
@@ -236,8 +242,8 @@ pub(super) fn responses_tools(tools: &[OfferedTool]) -> Value {
 
 /// Returns the calls in the output of a response.
 ///
-/// Items are sent back without their ids, by which the API looks up what it has stored. Reasoning is sent back if it
-/// is complete in the answer: if it is encrypted.
+/// Items are sent back without their ids, by which the API looks up what it has stored. Reasoning is sent
+/// back if it is complete in the answer: if it is encrypted.
 pub(super) fn responses_turn(output: &[Value]) -> Option<ToolTurn> {
     let (mut calls, mut items) = (Vec::new(), Vec::new());
     for item in output {
@@ -260,7 +266,8 @@ pub(super) fn responses_turn(output: &[Value]) -> Option<ToolTurn> {
     ToolTurn::of(calls, Value::Array(items))
 }
 
-/// Returns an answer with calls, or the result of one, as items of the Responses API; `None` for other messages.
+/// Returns an answer with calls, or the result of one, as items of the Responses API; `None` for other
+/// messages.
 pub(super) fn responses_items(message: &Message) -> Option<Vec<Value>> {
     if let Some(ToolResult { call_id, .. }) = &message.result {
         return Some(vec![json!({ "type": "function_call_output", "call_id": call_id, "output": message.content })]);

@@ -87,7 +87,8 @@ impl AccessPolicy {
     /// Returns the CORS headers for the response to this request, and whether the request is a preflight,
     /// which needs no further response.
     pub(super) async fn cors(&self, method: &Method, headers: &HeaderMap) -> Option<(HeaderMap, bool)> {
-        // An origin that is served but not listed, which is that of the proxy itself, receives no CORS headers.
+        // An origin that is served but not listed, which is that of the proxy itself, receives no CORS
+        // headers.
         let origin = headers.get(ORIGIN).filter(|origin| self.config.origins.contains(*origin))?;
         let is_preflight = method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         let mut request = Request::new(());

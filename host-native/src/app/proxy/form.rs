@@ -131,8 +131,8 @@ impl Form {
     }
 }
 
-/// Returns whether a character of a name has no meaning in a header. Some parsers find a second name, or that of a
-/// file, also within quotes.
+/// Returns whether a character of a name has no meaning in a header. Some parsers find a second name, or that
+/// of a file, also within quotes.
 fn is_plain(c: char) -> bool {
     !c.is_control() && !['"', '\\', ';', '='].contains(&c)
 }

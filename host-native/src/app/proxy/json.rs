@@ -15,7 +15,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use super::parsed_request::MODEL_LISTS;
 use crate::app::tokens;
 
-/// The keys that select limits, besides [`MODEL_LISTS`]. Some parsers, such as Go's, match keys case-insensitively.
+/// The keys that select limits, besides [`MODEL_LISTS`]. Some parsers, such as Go's, match keys
+/// case-insensitively.
 const LIMIT_KEYS: [&str; 6] = ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 
 /// Keys whose values may be embedded files.

@@ -150,8 +150,8 @@ impl Metrics {
         self.answers.get_or_create(&AnswerLabels { tenant: Arc::clone(tenant), code }).inc();
     }
 
-    /// Encodes all metrics, after setting the gauges of `resources` and of the shared limits among them to their
-    /// current values.
+    /// Encodes all metrics, after setting the gauges of `resources` and of the shared limits among them to
+    /// their current values.
     pub(super) fn text(
         &self,
         resources: &[(ResourceKey, ResourceSnapshot)],

@@ -62,8 +62,8 @@ impl MediaType {
     }
 }
 
-/// The names of lists of more models, in JSON and in forms. Some providers call these if `model` fails: models
-/// that the client may not be allowed to use, outside of their limits and budgets.
+/// The names of lists of more models, in JSON and in forms. Some providers call these if `model` fails:
+/// models that the client may not be allowed to use, outside of their limits and budgets.
 pub(super) const MODEL_LISTS: [&str; 4] =
     ["models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks"];
 
@@ -156,9 +156,9 @@ impl ParsedRequest {
         matches!(&self.body, Body::Json(JsonBody { usage: Some(_), .. }))
     }
 
-    /// Encodes the body for the provider, with `model` in place of its own model if one is given. Asks for the
-    /// usage of a stream if `asks_usage`. Returns the content type and the body, or `None` if a form cannot be
-    /// encoded.
+    /// Encodes the body for the provider, with `model` in place of its own model if one is given. Asks for
+    /// the usage of a stream if `asks_usage`. Returns the content type and the body, or `None` if a form
+    /// cannot be encoded.
     pub(super) async fn encode(
         self,
         http: &Client,

@@ -63,8 +63,8 @@ fn configuration(args: &ProxyArgs) -> Result<ProxyConfig, Error> {
     Ok(config)
 }
 
-/// Connects to the store of shared limits, and describes it and the limits that are shared now, for `--check`. The
-/// text is empty if limits are not shared.
+/// Connects to the store of shared limits, and describes it and the limits that are shared now, for
+/// `--check`. The text is empty if limits are not shared.
 async fn sharing(config: &ProxyConfig) -> Result<String, ShareError> {
     let Some(settings) = &config.share else { return Ok(String::new()) };
     let share = Share::connect(settings).await?;

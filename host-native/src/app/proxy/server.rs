@@ -54,8 +54,8 @@ pub struct Drained {
 }
 
 impl Proxy {
-    /// Binds the listeners and serves them on the current runtime. Connects to the store of shared limits first, if
-    /// limits are shared. With `is_verbose`, writes a line for each response to standard error.
+    /// Binds the listeners and serves them on the current runtime. Connects to the store of shared limits
+    /// first, if limits are shared. With `is_verbose`, writes a line for each response to standard error.
     pub async fn start(config: ProxyConfig, is_verbose: bool) -> Result<Self, StartError> {
         let (listen, admin_listen, drain) = (config.listen, config.admin_listen, config.drain);
         let share = match &config.share {

@@ -163,7 +163,8 @@ pub(crate) fn drawing((width, height): (f64, f64), label: &str, body: &Markup) -
     html! { svg viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(label) { (body) } }
 }
 
-/// Returns a bar with its upper left corner at a point, of this width and height. Draws nothing without a width.
+/// Returns a bar with its upper left corner at a point, of this width and height. Draws nothing without a
+/// width.
 pub(crate) fn bar(class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) -> Markup {
     html! {
         @if width > 0.0 {

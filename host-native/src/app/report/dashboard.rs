@@ -1,8 +1,8 @@
 //! The dashboard of `tidegate run --tui`: the state of a run on the whole terminal.
 //!
-//! It is drawn on standard error, so that the summary on standard output can be redirected. The terminal keeps
-//! its signals: Ctrl-C winds the run down as it does without a dashboard. Messages, and those of panics, appear
-//! in the dashboard and are printed once more when it closes.
+//! It is drawn on standard error, so that the summary on standard output can be redirected. The terminal
+//! keeps its signals: Ctrl-C winds the run down as it does without a dashboard. Messages, and those of
+//! panics, appear in the dashboard and are printed once more when it closes.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _, Stderr, Write as _};

@@ -1,5 +1,5 @@
-//! The progress of a run: bars or a dashboard on a terminal, a line of text every two seconds if standard error
-//! is not a terminal, JSON lines for programs, or nothing.
+//! The progress of a run: bars or a dashboard on a terminal, a line of text every two seconds if standard
+//! error is not a terminal, JSON lines for programs, or nothing.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -41,7 +41,8 @@ pub struct ProgressView {
     /// The cost of this run, with the estimates of calls in flight.
     #[serde(with = "crate::app::provider::cost::text")]
     pub spent: Money,
-    /// The cost so far of this run with its currency, and the cost limit if there is one; `None` without prices.
+    /// The cost so far of this run with its currency, and the cost limit if there is one; `None` without
+    /// prices.
     #[serde(skip)]
     pub cost: Option<String>,
     /// The generated columns.
@@ -291,7 +292,8 @@ fn provider_text(provider: &ProviderView, elapsed: f64) -> String {
     text
 }
 
-/// Describes the outage of a provider at `now`, whose latest error was `error`. Returns `None` if it is healthy.
+/// Describes the outage of a provider at `now`, whose latest error was `error`. Returns `None` if it is
+/// healthy.
 #[must_use]
 pub fn outage_text(health: HealthState, now: Instant, error: Option<&str>) -> Option<String> {
     let seconds = |span: Duration| format_seconds(span.as_nanos() as f64 / 1e9);

@@ -52,8 +52,8 @@ pub struct Summary {
     pub job: JobTotals,
     /// The cost of this run and its currency, if the pipeline file has prices.
     pub spent: Option<(Money, String)>,
-    /// Busy and idle time of all resources, with the causes of idle time. The request resources are in the order
-    /// of `providers`.
+    /// Busy and idle time of all resources, with the causes of idle time. The request resources are in the
+    /// order of `providers`.
     pub figures: RunFigures,
     /// The time from the first task to the last checkpoint. In seconds in JSON.
     #[serde(rename = "wall_s", serialize_with = "in_seconds")]

@@ -1,7 +1,7 @@
 //! Buffers the values of row groups from their first task to their checkpoint. The core knows rows only by
 //! index; their values are here.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -16,7 +16,7 @@ use crate::app::output::CallLine;
 #[derive(Debug)]
 pub struct RowGroupBuffers {
     columns: usize,
-    groups: Mutex<HashMap<u32, Arc<RwLock<RowGroupBuffer>>>>,
+    groups: Mutex<BTreeMap<u32, Arc<RwLock<RowGroupBuffer>>>>,
 }
 
 /// The values of one row group, and the errors of missing ones.
@@ -28,7 +28,7 @@ pub struct RowGroupBuffer {
     /// The generated values, column by column.
     values: Vec<Option<Arc<Value>>>,
     /// The latest error by column, and by row unless it concerns all rows; removed when a retry succeeds.
-    failures: HashMap<(usize, Option<u32>), String>,
+    failures: BTreeMap<(usize, Option<u32>), String>,
     /// The skipped cells, by column, and by row unless all rows are skipped.
     skips: BTreeSet<(usize, Option<u32>)>,
     /// The rejected rows, each with the column that rejected it.
@@ -83,7 +83,7 @@ impl RowGroupBuffers {
     /// Creates buffers for `columns` generated columns.
     #[must_use]
     pub fn new(columns: usize) -> Self {
-        Self { columns, groups: Mutex::new(HashMap::new()) }
+        Self { columns, groups: Mutex::new(BTreeMap::new()) }
     }
 
     /// Creates the buffer of row group `group` with `rows` rows, unless it exists.
@@ -92,7 +92,7 @@ impl RowGroupBuffers {
             rows,
             seeds: Vec::new(),
             values: vec![None; self.columns * rows as usize],
-            failures: HashMap::new(),
+            failures: BTreeMap::new(),
             skips: BTreeSet::new(),
             rejected: BTreeMap::new(),
             calls: BTreeMap::new(),
@@ -100,8 +100,8 @@ impl RowGroupBuffers {
         self.groups.lock().entry(group).or_insert_with(|| Arc::new(RwLock::new(buffer())));
     }
 
-    /// Calls `read` with the buffer of row group `group`; returns `None` if there is none. Meanwhile this buffer
-    /// is locked for writing. Other row groups are not.
+    /// Calls `read` with the buffer of row group `group`; returns `None` if there is none. Meanwhile this
+    /// buffer is locked for writing. Other row groups are not.
     pub fn read<T>(&self, group: u32, read: impl FnOnce(&RowGroupBuffer) -> T) -> Option<T> {
         Some(read(&self.get(group)?.read()))
     }
@@ -137,7 +137,8 @@ impl RowGroupBuffers {
         }
     }
 
-    /// Keeps the calls for `column`, in row `row` or in all rows of the group, beside those of earlier attempts.
+    /// Keeps the calls for `column`, in row `row` or in all rows of the group, beside those of earlier
+    /// attempts.
     pub fn add_calls(&self, group: u32, column: usize, row: Option<u32>, calls: CallLine) {
         if let Some(buffer) = self.get(group) {
             buffer.write().calls.entry((column, row)).or_default().add(calls);

@@ -10,8 +10,9 @@
 //! asks the server whether the latest file is still current, with its `ETag` or `Last-Modified`, and
 //! downloads it if it is not. A file of the cache is used only if it has the hash that is its name.
 //!
-//! A file gets its name when it is complete, so a download that breaks off leaves nothing behind. What a process leaves
-//! that is interrupted or killed is removed by the next download: no process has it locked any more.
+//! A file gets its name when it is complete, so a download that breaks off leaves nothing behind. What a
+//! process leaves that is interrupted or killed is removed by the next download: no process has it locked any
+//! more.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
@@ -39,15 +40,15 @@ const CACHE_VARIABLE: &str = "TIDEGATE_CACHE_DIR";
 /// How long a server may send nothing.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How long a download may take: enough for the default of `max_bytes` at 2 Mbit/s. A server that sends a byte
-/// now and then would otherwise keep the run from starting for ever.
+/// How long a download may take: enough for the default of `max_bytes` at 2 Mbit/s. A server that sends a
+/// byte now and then would otherwise keep the run from starting for ever.
 const MAX_DURATION: Duration = Duration::from_hours(12);
 
 /// The beginning of the names of incomplete files.
 const INCOMPLETE: &str = ".incomplete-";
 
-/// The age at which an incomplete file belongs to no download any more, if the file system has no locks: one in
-/// progress is written to within [`PATIENCE`].
+/// The age at which an incomplete file belongs to no download any more, if the file system has no locks: one
+/// in progress is written to within [`PATIENCE`].
 const ABANDONED: Duration = Duration::from_hours(1);
 
 /// The number of bytes after which progress is reported, if the length of the file is unknown.
@@ -69,9 +70,9 @@ struct Latest {
 pub(super) struct Download<'a>(pub &'a RemoteFile);
 
 impl Download<'_> {
-    /// Returns the path of the file in the cache, after downloading it if it is not there, damaged, or no longer
-    /// current. If the cache has the file with the SHA-256 `known`, that one is returned without a request.
-    /// `report` shows a line of progress.
+    /// Returns the path of the file in the cache, after downloading it if it is not there, damaged, or no
+    /// longer current. If the cache has the file with the SHA-256 `known`, that one is returned without a
+    /// request. `report` shows a line of progress.
     ///
     /// # Errors
     /// If the file cannot be downloaded completely, is too large, or cannot be stored.

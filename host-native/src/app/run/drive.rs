@@ -63,9 +63,9 @@ fn write_commands(
 /// Drives `run` to its end, refreshes the display and handles signals.
 ///
 /// The first SIGINT winds the run down: row groups in progress are finished, because their calls are paid
-/// for. The first SIGTERM drains it: outstanding calls end, and no other is made. So does the first SIGINT if requests
-/// go in batches, which may take a day and are not waited for. A second signal of either kind stops the run at once;
-/// `--resume` redoes what was not finished.
+/// for. The first SIGTERM drains it: outstanding calls end, and no other is made. So does the first SIGINT if
+/// requests go in batches, which may take a day and are not waited for. A second signal of either kind stops
+/// the run at once; `--resume` redoes what was not finished.
 pub(super) async fn drive(
     run: driver::PipelineRun<TokioHost, PipelineWorkload>,
     monitored: &Monitored<'_>,
@@ -76,7 +76,8 @@ pub(super) async fn drive(
     let Monitored { work, models, output, .. } = monitored;
     let mut interrupts = SignalListener::listen().map_err(|error| Error::Internal(error.to_string()))?;
     let handle = run.handle();
-    // As a task, the run is polled on the threads on which its calls end. They need not wake this thread for each.
+    // As a task, the run is polled on the threads on which its calls end. They need not wake this thread for
+    // each.
     let mut task = JoinSet::new();
     task.spawn(run);
     let mut refresh = tokio::time::interval(REFRESH);
@@ -170,7 +171,8 @@ pub(super) async fn drive(
     Ok(RunEnd { report, wall: started.elapsed(), figures: RunFigures::default() })
 }
 
-/// Ends all waiting for batches. The run must take no new rows by then: they would find their batches stopped.
+/// Ends all waiting for batches. The run must take no new rows by then: they would find their batches
+/// stopped.
 fn stop_batches(monitored: &Monitored<'_>) {
     monitored.batches.iter().for_each(|batches| batches.stop());
 }

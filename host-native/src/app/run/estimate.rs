@@ -10,11 +10,11 @@
 //! - the answer of a judge by a word, a zero or an empty object, depending on its output form;
 //! - the verdict of a command that checks a text by that on a valid one.
 //!
-//! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the mean
-//! over the sample is used for all rows. A condition that depends only on known values is evaluated; any other is
-//! assumed to hold. Neither retries, nor calls after those of tools, nor the tokens of images and recordings are
-//! counted; those of an image that is made are `answer_tokens`. So the estimate is close where prompts depend on the
-//! dataset, and an upper bound where conditions depend on answers.
+//! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the
+//! mean over the sample is used for all rows. A condition that depends only on known values is evaluated; any
+//! other is assumed to hold. Neither retries, nor calls after those of tools, nor the tokens of images and
+//! recordings are counted; those of an image that is made are `answer_tokens`. So the estimate is close where
+//! prompts depend on the dataset, and an upper bound where conditions depend on answers.
 
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;

@@ -190,8 +190,9 @@ fn acceptance(
 /// Returns the exit status, and the reason if the run stopped before its end. `unavailable` describes the
 /// providers that have become unavailable.
 ///
-/// If several processes fill the output, `own` is what this one has written, and `earlier` has what the others have.
-/// The report has also row groups whose rows were discarded, because another process has written them.
+/// If several processes fill the output, `own` is what this one has written, and `earlier` has what the
+/// others have. The report has also row groups whose rows were discarded, because another process has written
+/// them.
 fn exit_status(
     end: &RunEnd,
     own: Option<EarlierOutput>,

@@ -14,8 +14,8 @@ use crate::app::report::progress::ProgressReporter;
 use crate::app::report::summary::Summary;
 use crate::app::run::workload::PipelineWorkload;
 
-/// Exports the rows to `file`, without those that `unique` leaves out, unless the run has left rows to make, and
-/// notes the result in `summary`. A signal stops it.
+/// Exports the rows to `file`, without those that `unique` leaves out, unless the run has left rows to make,
+/// and notes the result in `summary`. A signal stops it.
 pub(super) async fn export(
     file: ExportFile,
     unique: Option<UniqueSpec>,

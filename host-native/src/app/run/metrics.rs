@@ -113,7 +113,8 @@ struct TokenLabels {
     direction: &'static str,
 }
 
-/// Encodes the metrics of a run in this state. They are made anew each time: a page is read every few seconds.
+/// Encodes the metrics of a run in this state. They are made anew each time: a page is read every few
+/// seconds.
 fn metrics_text(view: &ProgressView, shares: &[ShareStatus]) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("tidegate");
     let rows = Family::<StateLabel, Counter>::default();

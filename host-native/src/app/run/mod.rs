@@ -204,8 +204,8 @@ async fn run_ready(
     Ok(summary)
 }
 
-/// Opens the journal of batches if requests go in batches, and lets the columns use it. Returns the batches, and the
-/// reserved cost of those that go on.
+/// Opens the journal of batches if requests go in batches, and lets the columns use it. Returns the batches,
+/// and the reserved cost of those that go on.
 fn open_batches(
     file: &PipelineFile,
     output: &mut OutputDirectory,
@@ -223,7 +223,8 @@ fn open_batches(
     Ok((Some(batches), reserved))
 }
 
-/// Says which batches go on at their providers: in the reason why the run has stopped or, if it has not, as a message.
+/// Says which batches go on at their providers: in the reason why the run has stopped or, if it has not, as a
+/// message.
 fn describe_open_batches(batches: Option<&BatchJobs>, summary: &mut Summary, screen: &ProgressReporter) {
     let open = match batches.map_or(0, BatchJobs::open) {
         0 => return,
@@ -297,10 +298,11 @@ struct Outputs {
 }
 
 /// Claims the output directory and opens the decision log, after checking that every requested file can be
-/// written. Or joins the processes that fill the directory, if limits are shared over `share` and the request says so.
+/// written. Or joins the processes that fill the directory, if limits are shared over `share` and the request
+/// says so.
 ///
-/// On an error, all files and directories are left as they were; but of processes that begin an output together, the
-/// job remains even if none of them goes on.
+/// On an error, all files and directories are left as they were; but of processes that begin an output
+/// together, the job remains even if none of them goes on.
 async fn claim_outputs(
     request: &RunRequest,
     spec: &OutputSpec,
@@ -337,8 +339,8 @@ async fn claim_outputs(
     }
 }
 
-/// Returns the files that the run writes besides its output directory, each with its flag. The decision log, if
-/// there is one, is the first.
+/// Returns the files that the run writes besides its output directory, each with its flag. The decision log,
+/// if there is one, is the first.
 fn requested_files(request: &RunRequest) -> impl Iterator<Item = (&'static str, &PathBuf)> {
     let RunRequest { record, events, trace, report, .. } = request;
     let files = [("--record", record), ("--events", events), ("--trace", trace), ("--report", report)];
@@ -353,7 +355,8 @@ fn inputs<'a>(request: &'a RunRequest, dataset: &[&'a Path]) -> Vec<(&'static st
     pipeline.into_iter().chain(dataset).collect()
 }
 
-/// Joins the processes that fill the output directory, after checking that every requested file can be written.
+/// Joins the processes that fill the output directory, after checking that every requested file can be
+/// written.
 async fn join_outputs(
     request: &RunRequest,
     dataset: &[&Path],
@@ -369,8 +372,8 @@ async fn join_outputs(
     }
 }
 
-/// Drives a run while the claims of its row groups are kept, if there are any. Then hands back what it has not
-/// finished, and counts what other processes have written.
+/// Drives a run while the claims of its row groups are kept, if there are any. Then hands back what it has
+/// not finished, and counts what other processes have written.
 async fn drive_together(
     together: Option<&DatasetMember>,
     work: &PipelineWorkload,
@@ -446,8 +449,8 @@ fn task_totals(resolved: &ResolvedPipeline, output: &OutputDirectory, manifest: 
     resolved.columns.iter().map(|column| (column.name.clone(), tasks(column))).collect()
 }
 
-/// Records the end of the run in the output directory: its totals together with those of earlier runs, its usage
-/// and its capacity plan.
+/// Records the end of the run in the output directory: its totals together with those of earlier runs, its
+/// usage and its capacity plan.
 fn close(
     output: &OutputDirectory,
     summary: &Summary,

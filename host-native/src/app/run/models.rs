@@ -444,8 +444,9 @@ fn command(argv: &[String], directory: &Path, hidden: Vec<OsString>, timeout: Du
     }
 }
 
-/// Returns the environment variables that a command does not get: those with the keys of the file's models, the one
-/// with the address in `[share]`, and all whose names are those of keys, unless `pass_env` lists them.
+/// Returns the environment variables that a command does not get: those with the keys of the file's models,
+/// the one with the address in `[share]`, and all whose names are those of keys, unless `pass_env` lists
+/// them.
 fn hidden_variables(file: &PipelineFile, pass_env: &[String]) -> Vec<OsString> {
     let of_models = |name: &str| file.models.iter().flat_map(ModelSpec::secret_variables).any(|secret| secret == name);
     let of_share = |name: &str| file.share.as_ref().and_then(|share| share.variable()).is_some_and(|of| of == name);

@@ -19,7 +19,8 @@ use crate::app::provider::{CallError, CallOutput, Client, with_rate_feedback};
 use crate::app::report::summary::{CallCounts, TokenTotals};
 use crate::host::TokioHost;
 
-/// A provider and model id as all models of the file that name them share it: one resource and set of counters.
+/// A provider and model id as all models of the file that name them share it: one resource and set of
+/// counters.
 #[derive(Debug)]
 pub struct Provider {
     /// `provider/model`.
@@ -106,8 +107,8 @@ impl Provider {
     /// long as the gate returns a retry.
     ///
     /// The call is made at one of `providers` from the place `from` on: at the first that can be used, if the
-    /// admission has fallbacks. They all have the same gate. `attempt` receives the place of the provider, which
-    /// is also returned.
+    /// admission has fallbacks. They all have the same gate. `attempt` receives the place of the provider,
+    /// which is also returned.
     ///
     /// The slot is held exactly while a call is outstanding. It is released also if this future is dropped.
     ///
@@ -208,8 +209,8 @@ impl Provider {
         self.ledger.lock().reserve(self.cost(estimate))
     }
 
-    /// Releases the reserved cost of a batch, after the cost of its results was charged. `unreported` is the estimate
-    /// of its answers without a token count, which is charged.
+    /// Releases the reserved cost of a batch, after the cost of its results was charged. `unreported` is the
+    /// estimate of its answers without a token count, which is charged.
     pub fn release(&self, estimate: Tokens, unreported: Tokens) {
         self.ledger.lock().settle(self.cost(estimate), self.cost(unreported));
     }

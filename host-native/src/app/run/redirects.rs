@@ -1,7 +1,7 @@
 //! Which redirects a download follows.
 //!
-//! A redirect must not lead to another machine without encryption, and not from a public host to an address of
-//! this machine or of its network: what is there may trust its own network. A host in the own network may
+//! A redirect must not lead to another machine without encryption, and not from a public host to an address
+//! of this machine or of its network: what is there may trust its own network. A host in the own network may
 //! redirect within it. The addresses that a name has are checked when a connection to it is made.
 
 use std::collections::BTreeSet;
@@ -18,8 +18,8 @@ use crate::app::provider::address::{CheckedResolver, SystemResolver, is_inside, 
 /// The most redirects that are followed.
 const MAX_REDIRECTS: usize = 10;
 
-/// Lets the clients of `builder` follow redirects from `url`. Unless `allow_plain_http`, another machine must be
-/// encrypted.
+/// Lets the clients of `builder` follow redirects from `url`. Unless `allow_plain_http`, another machine must
+/// be encrypted.
 pub(super) fn follow_redirects(builder: ClientBuilder, url: &Url, allow_plain_http: bool) -> ClientBuilder {
     let origin = Arc::new(Origin::new(url.host_str().unwrap_or_default()));
     let of_addresses = Arc::clone(&origin);

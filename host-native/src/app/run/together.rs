@@ -1,16 +1,18 @@
 //! Fills one dataset together with other processes: `--together`.
 //!
-//! The process claims each row group before it makes it, from the [`RowGroupQueue`], and commits its files in the
-//! [`SharedDirectory`]. The calls for a row group may be made twice, for example by a process that was killed and
-//! by the one that gets its row group. Its rows are written once.
+//! The process claims each row group before it makes it, from the [`RowGroupQueue`], and commits its files in
+//! the [`SharedDirectory`]. The calls for a row group may be made twice, for example by a process that was
+//! killed and by the one that gets its row group. Its rows are written once.
 //!
 //! The row groups of a process go to others if it makes no progress: it refreshes its claims only while calls
-//! end, or none is in flight because all wait for a limit or an outage. A claim lapses [`CLAIM`] after its last refresh.
+//! end, or none is in flight because all wait for a limit or an outage. A claim lapses [`CLAIM`] after its
+//! last refresh.
 //!
-//! Processes that share the directory and not the server would make all rows twice. Therefore a process announces itself
-//! at its server every [`BEAT`], and one that joins looks for those that hold a lock in the directory and are not known
-//! there. That a process is known proves that it uses the server. One that is not may have announced itself before the
-//! server lost its data, and does it again within [`ANNOUNCED`] unless it is suspended or cut off.
+//! Processes that share the directory and not the server would make all rows twice. Therefore a process
+//! announces itself at its server every [`BEAT`], and one that joins looks for those that hold a lock in the
+//! directory and are not known there. That a process is known proves that it uses the server. One that is not
+//! may have announced itself before the server lost its data, and does it again within [`ANNOUNCED`] unless
+//! it is suspended or cut off.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -49,8 +51,8 @@ type ClaimFuture = Pin<Box<dyn Future<Output = Result<Option<u32>, OutputError>>
 pub(super) struct DatasetMember {
     directory: Arc<SharedDirectory>,
     queue: RowGroupQueue,
-    /// How long a call may take, at least [`CLAIM`]. A process makes no progress if calls are in flight and none
-    /// has ended for longer.
+    /// How long a call may take, at least [`CLAIM`]. A process makes no progress if calls are in flight and
+    /// none has ended for longer.
     patience: Duration,
     /// The row groups that this process makes.
     held: Mutex<BTreeSet<u32>>,
@@ -129,7 +131,8 @@ async fn check_server(directory: &SharedDirectory, queue: &RowGroupQueue, addres
 }
 
 impl DatasetMember {
-    /// Joins the processes that fill the output directory of `request`. Returns also the directory of this process.
+    /// Joins the processes that fill the output directory of `request`. Returns also the directory of this
+    /// process.
     pub(super) async fn join(
         request: &RunRequest,
         spec: &OutputSpec,
@@ -189,8 +192,8 @@ impl DatasetMember {
         Poll::Ready(claimed.map_err(|error| HookError(error.to_string())))
     }
 
-    /// Claims a row group. While other processes hold all that are left, waits: they may die. Returns `None` if
-    /// all row groups are written.
+    /// Claims a row group. While other processes hold all that are left, waits: they may die. Returns `None`
+    /// if all row groups are written.
     async fn claim_next(&self) -> Result<Option<u32>, OutputError> {
         let mut is_reachable = true;
         loop {

@@ -76,7 +76,8 @@ impl PipelineWorkload {
         Self::with_together(resolved, callers, output, keeps_calls, None)
     }
 
-    /// Does the same as [`new`](Self::new). `together` is the part of this process, if several fill the output.
+    /// Does the same as [`new`](Self::new). `together` is the part of this process, if several fill the
+    /// output.
     pub(super) fn with_together(
         resolved: ResolvedPipeline,
         callers: Vec<Option<Caller>>,
@@ -143,8 +144,8 @@ impl PipelineWorkload {
         &self.0.resolved
     }
 
-    /// Returns the models that the column at `index` may call, by `provider/model`, each with the number of its
-    /// answers so far.
+    /// Returns the models that the column at `index` may call, by `provider/model`, each with the number of
+    /// its answers so far.
     #[must_use]
     pub fn answers(&self, index: usize) -> Vec<(String, u64)> {
         let models = self.0.callers[index].iter().flat_map(|caller| &caller.models);
@@ -283,10 +284,10 @@ impl Shared {
             // A column that is skipped with its upstream has no task, and another value.
             if outcome == TaskOutcome::Success || !self.resolved.columns[column].skips_with_upstream {
                 let part = match part {
-                    AnswerPart::Reasoning => &reasoning,
-                    AnswerPart::Model => &model,
+                    AnswerPart::Reasoning => reasoning.clone().into(),
+                    AnswerPart::Model => model.into(),
                 };
-                self.buffers.set_value(task.row_group, column, task.row, part);
+                self.buffers.set_value(task.row_group, column, task.row, &Arc::new(part));
             }
         }
         self.buffers.set_value(task.row_group, index, task.row, &value);
@@ -317,7 +318,7 @@ impl Shared {
         task: &Task,
         index: usize,
         member: Option<Member>,
-    ) -> Result<(CellValue, TaskOutcome), FillError> {
+    ) -> Result<(CellValue<'_>, TaskOutcome), FillError> {
         let column = &self.resolved.columns[index];
         let values = self.context(task, index, column);
         let context = FillContext {
@@ -331,8 +332,7 @@ impl Shared {
             let holds = self.resolved.templates.holds(when, values.clone());
             let failed = |error: TemplateError| FillError::failed(FailureKind::Template, error.to_string());
             if !holds.map_err(failed)? {
-                let (reasoning, model) = (Arc::default(), Arc::default());
-                let value = CellValue { value: Arc::clone(&column.otherwise), reasoning, model };
+                let value = CellValue { value: Arc::clone(&column.otherwise), reasoning: None, model: None };
                 return Ok((value, TaskOutcome::Skipped));
             }
         }
@@ -347,12 +347,11 @@ impl Shared {
         }
         let Filled { value, reasoning, model } = filled?;
         let model = model.and_then(|place| self.count_answer(index, place));
-        let (value, reasoning) = (Arc::new(value), Arc::new(reasoning.into()));
-        Ok((CellValue { value, reasoning, model: Arc::new(model.into()) }, TaskOutcome::Success))
+        Ok((CellValue { value: Arc::new(value), reasoning, model }, TaskOutcome::Success))
     }
 
     /// Counts an answer in the column at `index` of its model at `place`, and returns the label of the model.
-    fn count_answer(&self, index: usize, place: usize) -> Option<String> {
+    fn count_answer(&self, index: usize, place: usize) -> Option<&str> {
         let provider = &self.callers[index].as_ref()?.models.get(place)?.provider;
         let earlier = self.answers[index].get(place)?.fetch_add(1, Ordering::Relaxed);
         if place > 0 && earlier == 0 {
@@ -361,7 +360,7 @@ impl Shared {
                 .lock()
                 .push(format!("warning: `{column}` is answered by {} where it falls back", provider.label));
         }
-        Some(provider.label.clone())
+        Some(&provider.label)
     }
 
     /// Returns the row number in the dataset of a row of a row group.
@@ -390,8 +389,8 @@ impl Shared {
         context.unwrap_or_default()
     }
 
-    /// Returns the inputs of `column` for the row `row` of the task's row group: by their variables for a column
-    /// of cells, and by their names for one of whole row groups.
+    /// Returns the inputs of `column` for the row `row` of the task's row group: by their variables for a
+    /// column of cells, and by their names for one of whole row groups.
     fn row_values<'a>(
         &'a self,
         task: &'a Task,
@@ -492,12 +491,12 @@ impl Shared {
 }
 
 /// The value of a task, ready for the buffer.
-struct CellValue {
+struct CellValue<'a> {
     value: Arc<Value>,
-    /// The reasoning for an answer, or null.
-    reasoning: Arc<Value>,
-    /// The model that answered, or null.
-    model: Arc<Value>,
+    /// The reasoning for an answer.
+    reasoning: Option<String>,
+    /// The label of the model that answered.
+    model: Option<&'a str>,
 }
 
 /// The state of a complete cell.

@@ -199,8 +199,8 @@ fn files_with_every_key() -> Vec<Value> {
         .collect()
 }
 
-/// Asserts that the schema and the reader know the same keys in each table of `value`, which is at `pointer` in
-/// `file` and has the schema `schema`.
+/// Asserts that the schema and the reader know the same keys in each table of `value`, which is at `pointer`
+/// in `file` and has the schema `schema`.
 fn assert_same_keys(schema: &Value, file: &Value, value: &Value, pointer: &str) {
     let schemas = schemas_of(schema, value);
     match value {
@@ -213,7 +213,8 @@ fn assert_same_keys(schema: &Value, file: &Value, value: &Value, pointer: &str) 
             if !is_open {
                 let known = keys_that_the_reader_names(file, pointer);
                 assert!(known.is_subset(&described), "{pointer}: {known:?} are not all in {described:?}");
-                // The reader's message omits a key that selects the form. It is in this file, which it accepts.
+                // The reader's message omits a key that selects the form. It is in this file, which it
+                // accepts.
                 let unknown: Vec<_> = described.iter().filter(|key| !known.contains(*key)).collect();
                 assert!(unknown.iter().all(|key| map.contains_key(*key)), "{pointer}: {unknown:?} are not all read");
             }

@@ -1,8 +1,8 @@
 //! Templates of prompts and expressions, in Jinja syntax. An undefined variable is an error.
 //!
-//! A template of a cell column reads the values of its row by [their variables](variables_of), and the row number. A template of
-//! a full column or from-scratch column reads `rows`, a list with one such object per row, and `row_group`,
-//! the index of the row group.
+//! A template of a cell column reads the values of its row by [their variables](variables_of), and the row
+//! number. A template of a full column or from-scratch column reads `rows`, a list with one such object per
+//! row, and `row_group`, the index of the row group.
 
 mod analysis;
 pub mod shape;
@@ -129,8 +129,8 @@ pub struct StaticError {
     pub candidates: Vec<String>,
 }
 
-/// Rejects the statements that load another template: there is none. The compiler would also panic on `import` with
-/// a wrong name.
+/// Rejects the statements that load another template: there is none. The compiler would also panic on
+/// `import` with a wrong name.
 fn reject_other_templates(text: &str) -> Result<(), TemplateError> {
     let mut is_statement = false;
     // An invalid token is reported by the compiler.

@@ -1,4 +1,5 @@
-//! The variables by which templates read columns: a column may have any name, but a template can spell only some.
+//! The variables by which templates read columns: a column may have any name, but a template can spell only
+//! some.
 
 use std::collections::BTreeSet;
 
@@ -24,10 +25,10 @@ const RESERVED: [&str; 16] = [
 
 /// Returns the variable of each column of `names`, in their order.
 ///
-/// The variable is the name, if templates can spell it: letters and digits of any script and `_`, without a digit at
-/// the start. Otherwise each character that they cannot spell is replaced by `_`: `full_name` for `full name`, and
-/// `_2024` for `2024`. A name that has another meaning has `_` after it: `range_`. If that is the variable of another column, too, the column keeps its name, which templates
-/// cannot spell.
+/// The variable is the name, if templates can spell it: letters and digits of any script and `_`, without a
+/// digit at the start. Otherwise each character that they cannot spell is replaced by `_`: `full_name` for
+/// `full name`, and `_2024` for `2024`. A name that has another meaning has `_` after it: `range_`. If that
+/// is the variable of another column, too, the column keeps its name, which templates cannot spell.
 #[must_use]
 pub fn variables_of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let mut taken: BTreeSet<String> = names.clone().map(str::to_string).collect();

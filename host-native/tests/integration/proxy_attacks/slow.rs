@@ -112,8 +112,8 @@ async fn an_oversized_body_head_and_path_are_each_rejected_with_their_own_status
     assert_eq!(status(&call(&world, "GET", "/why", &header(30_000), "").await), "200");
 }
 
-/// Asserts that a proxy with these `settings` serves two connections and refuses a third with the status `code` and a
-/// response with all `parts`, until one of the two is closed.
+/// Asserts that a proxy with these `settings` serves two connections and refuses a third with the status
+/// `code` and a response with all `parts`, until one of the two is closed.
 async fn assert_third_connection_is_refused(settings: &str, code: &str, parts: &[&str]) {
     let world = World::new("", settings).await;
     let connect = async || TcpStream::connect(world.proxy.address()).await.unwrap();

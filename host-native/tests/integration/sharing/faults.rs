@@ -1,6 +1,6 @@
-//! Tests of two proxies that share a limit while the network between them and the server fails, each over a link of
-//! its own, and while the server fails. Requests go to both all the time, and the provider counts the calls in
-//! flight.
+//! Tests of two proxies that share a limit while the network between them and the server fails, each over a
+//! link of its own, and while the server fails. Requests go to both all the time, and the provider counts the
+//! calls in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -34,8 +34,8 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Starts two proxies, each with a link to the server. `on_loss` and `limit` are keys of `[share]` and of the
-    /// provider.
+    /// Starts two proxies, each with a link to the server. `on_loss` and `limit` are keys of `[share]` and of
+    /// the provider.
     async fn start(server: RedisServer, on_loss: &str, limit: &str) -> Self {
         let links = vec![Link::open(server.port()).await, Link::open(server.port()).await];
         let urls = [server.url_at(links[0].port()), server.url_at(links[1].port())];
@@ -175,7 +175,8 @@ async fn a_cut_or_stalled_network_for_less_than_a_lease_changes_nothing() {
     world.check_peak();
 }
 
-/// Checks that no call starts while both proxies have lost the server by `fault`, and that they go on after it.
+/// Checks that no call starts while both proxies have lost the server by `fault`, and that they go on after
+/// it.
 async fn check_stop(fault: fn(&Link)) {
     let world = World::start(RedisServer::start_with_password(), "stop", "fixed").await;
     let load = Load::start(&world).await;
@@ -205,8 +206,8 @@ async fn no_call_starts_after_a_long_stall_with_stop_and_calls_go_on_when_it_is_
     check_stop(Link::stall).await;
 }
 
-/// Checks that a leader that has lost the server by `fault` goes on with its part of the limit, and that the other
-/// takes the lead and gets the whole limit.
+/// Checks that a leader that has lost the server by `fault` goes on with its part of the limit, and that the
+/// other takes the lead and gets the whole limit.
 async fn check_share(fault: fn(&Link)) {
     let world = World::start(RedisServer::start_with_password(), "share", "fixed").await;
     let load = Load::start(&world).await;

@@ -1,4 +1,5 @@
-//! Tests of limits that are shared over a server behind Redis Sentinel: real sentinels watch a primary and its replica.
+//! Tests of limits that are shared over a server behind Redis Sentinel: real sentinels watch a primary and
+//! its replica.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Tests of the servers over which limits are shared: TLS, passwords, permissions, and servers that are no single
-//! primary.
+//! Tests of the servers over which limits are shared: TLS, passwords, permissions, and servers that are no
+//! single primary.
 
 use std::sync::Arc;
 

@@ -33,7 +33,8 @@ struct State {
     replies: Flow,
 }
 
-/// A link to a port of the loopback interface, for any number of connections. It lasts as long as the runtime.
+/// A link to a port of the loopback interface, for any number of connections. It lasts as long as the
+/// runtime.
 pub(crate) struct Link {
     port: u16,
     state: watch::Sender<State>,

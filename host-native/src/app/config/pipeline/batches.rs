@@ -18,12 +18,13 @@ const MAX_EMBEDDING_SIZE: u32 = 2048;
 /// accepts by default (Text Embeddings Inference).
 const DEFAULT_EMBEDDING_SIZE: u32 = 32;
 
-/// The rows in one batch of chat requests if the file does not set `batch_size`. With prompts and answers of some
-/// hundred tokens they are well within what providers let a new account have in its queue.
+/// The rows in one batch of chat requests if the file does not set `batch_size`. With prompts and answers of
+/// some hundred tokens they are well within what providers let a new account have in its queue.
 const DEFAULT_CHAT_SIZE: u32 = 1_000;
 
-/// Returns the largest number of rows in one batch of the column `raw`, whose models are `called`, the preferred one
-/// first: 1 if the requests do not go in batches. `several` is the span of a list of several models.
+/// Returns the largest number of rows in one batch of the column `raw`, whose models are `called`, the
+/// preferred one first: 1 if the requests do not go in batches. `several` is the span of a list of several
+/// models.
 pub(super) fn chat_size(
     file: &Document<'_>,
     raw: &RawColumn,

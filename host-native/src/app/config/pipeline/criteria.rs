@@ -1,5 +1,5 @@
-//! The criteria of a column of kind `score`, and what the program makes of them: the instruction for the model,
-//! and the JSON Schema of its answer.
+//! The criteria of a column of kind `score`, and what the program makes of them: the instruction for the
+//! model, and the JSON Schema of its answer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

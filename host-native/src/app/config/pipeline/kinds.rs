@@ -155,7 +155,8 @@ pub struct LlmCall {
     pub structure: Option<Structure>,
     /// The largest number of rows in one batch; 1 for a model that is called for each row.
     pub batch_size: u32,
-    /// The tools that the model may call, by their places in [`PipelineFile::tools`](super::PipelineFile::tools).
+    /// The tools that the model may call, by their places in
+    /// [`PipelineFile::tools`](super::PipelineFile::tools).
     pub tools: Vec<usize>,
     /// The most answers of the model to one conversation \[8\].
     pub max_turns: u32,

@@ -75,7 +75,8 @@ impl ModelSpec {
         self.endpoint.key_variable().into_iter().chain(self.extras.variables())
     }
 
-    /// Returns the label of the resource: `provider/model`, followed by what is called unless it is a chat model.
+    /// Returns the label of the resource: `provider/model`, followed by what is called unless it is a chat
+    /// model.
     #[must_use]
     pub fn label(&self) -> String {
         let Self { provider, model, domain, .. } = self;

@@ -80,8 +80,8 @@ pub(super) struct RawSeed {
     pub(super) path: WithSpan<Text>,
     /// The format of the files. Default: by the extension
     pub(super) format: Option<DatasetFormat>,
-    /// The encoding of CSV and JSONL files without a byte order mark, by its WHATWG label, such as `windows-1252`.
-    /// Default: utf-8
+    /// The encoding of CSV and JSONL files without a byte order mark, by its WHATWG label, such as
+    /// `windows-1252`. Default: utf-8
     pub(super) encoding: Option<WithSpan<Text>>,
     /// Whether the rows are put into a random order, which depends on `seed` in `[run]`. Default: false
     pub(super) shuffle: Option<bool>,
@@ -159,8 +159,8 @@ pub(super) struct RawModel {
     pub(super) budgets: Option<WithSpan<Table<RawBudgets>>>,
     /// The price of tokens
     pub(super) price: Option<WithSpan<Table<RawPrice>>>,
-    /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file, `seed`,
-    /// and the shapes of its `answers`
+    /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file,
+    /// `seed`, and the shapes of its `answers`
     #[schemars(with = "Option<RawMock>")]
     pub(super) mock: Option<WithSpan<toml::Table>>,
 }
@@ -234,14 +234,15 @@ pub(super) struct RawColumn {
     pub(super) when: Option<WithSpan<Text>>,
     /// The value of skipped rows. Default: null
     pub(super) otherwise: Option<WithSpan<Json>>,
-    /// A condition such as `grade.score > 3`, which may read this column. Rows where it is false are rejected: the
-    /// columns after this one are not made for them, and they are not written
+    /// A condition such as `grade.score > 3`, which may read this column. Rows where it is false are
+    /// rejected: the columns after this one are not made for them, and they are not written
     pub(super) accept_if: Option<WithSpan<Text>>,
     /// Whether rows are skipped if a column that this one reads was skipped. Default: false
     pub(super) skip_with_upstream: Option<bool>,
     /// Whether the column is left out of the output. Default: false
     pub(super) drop: Option<bool>,
-    /// llm, score, embedding, image, judge: the name of the model. validation: a model with the command that checks
+    /// llm, score, embedding, image, judge: the name of the model. validation: a model with the command that
+    /// checks
     pub(super) model: Option<WithSpan<Text>>,
     /// llm, score: models in order of preference, instead of `model`: calls use the first that can be used
     #[schemars(length(min = 1))]
@@ -255,7 +256,8 @@ pub(super) struct RawColumn {
     /// llm: the whole conversation, instead of `prompt` and `system`
     #[schemars(length(min = 1))]
     pub(super) messages: Option<WithSpan<Vec<WithSpan<Table<RawMessage>>>>>,
-    /// llm, score: images of the user message: templates of addresses, data URLs or paths, relative to the pipeline file
+    /// llm, score: images of the user message: templates of addresses, data URLs or paths, relative to the
+    /// pipeline file
     pub(super) images: Option<WithSpan<Texts>>,
     /// llm, score: recordings of the user message: templates of paths or data URLs
     pub(super) audio: Option<WithSpan<Texts>>,
@@ -265,8 +267,8 @@ pub(super) struct RawColumn {
     pub(super) top_p: Option<WithSpan<Checked<NumberOrTemplate<f64>>>>,
     /// llm, score: the maximum number of output tokens; a number, or a template of one
     pub(super) max_tokens: Option<WithSpan<Checked<NumberOrTemplate<u32>>>>,
-    /// llm, score: the maximum number of output tokens of a second call after a truncated answer. Default: no second
-    /// call
+    /// llm, score: the maximum number of output tokens of a second call after a truncated answer. Default: no
+    /// second call
     #[schemars(range(min = 1))]
     pub(super) retry_max_tokens: Option<WithSpan<u32>>,
     /// llm, score: whether a truncated answer is used like a complete one. Default: false
@@ -280,11 +282,12 @@ pub(super) struct RawColumn {
     /// llm, score: the names of the tools that the model may call before it answers
     #[schemars(length(min = 1))]
     pub(super) tools: Option<WithSpan<Vec<WithSpan<Text>>>>,
-    /// llm, score: the most answers of the model to one conversation, of which the last must call no tool. Default: 8
+    /// llm, score: the most answers of the model to one conversation, of which the last must call no tool.
+    /// Default: 8
     #[schemars(range(min = 2, max = 100))]
     pub(super) max_turns: Option<WithSpan<u32>>,
-    /// llm, score, image: the estimated number of output tokens, for budgets and costs. Default: `max_tokens`, else 256;
-    /// for an image 0
+    /// llm, score, image: the estimated number of output tokens, for budgets and costs. Default:
+    /// `max_tokens`, else 256; for an image 0
     pub(super) answer_tokens: Option<u32>,
     /// The type that the text is parsed as. Default: text; json for judge, and with a schema
     pub(super) output: Option<WithSpan<OutputForm>>,
@@ -292,7 +295,8 @@ pub(super) struct RawColumn {
     pub(super) schema: Option<WithSpan<JsonTable>>,
     /// llm, validation: a file with the JSON Schema, relative to the pipeline file
     pub(super) schema_file: Option<WithSpan<Text>>,
-    /// llm, score: how the request asks for the form of the answer. Default: schema with a schema, else prompt
+    /// llm, score: how the request asks for the form of the answer. Default: schema with a schema, else
+    /// prompt
     pub(super) json_mode: Option<WithSpan<JsonMode>>,
     /// llm, score: the number of retries after an invalid answer. Default: 2
     #[schemars(range(max = 10))]
@@ -300,19 +304,20 @@ pub(super) struct RawColumn {
     /// score: the criteria by name
     #[schemars(extend("minProperties" = 1))]
     pub(super) criteria: Option<WithSpan<BTreeMap<String, WithSpan<Table<RawCriterion>>>>>,
-    /// embedding: the template of the text. judge: the template of a text to send. validation: the template of what
-    /// is checked
+    /// embedding: the template of the text. judge: the template of a text to send. validation: the template
+    /// of what is checked
     pub(super) input: Option<WithSpan<Text>>,
     /// embedding: the number of dimensions of the vector. Default: the default of the model
     #[schemars(range(min = 1, max = 1_048_576))]
     pub(super) dimensions: Option<WithSpan<u32>>,
     /// image: the size, such as `1024x1024`; a template. Default: the default of the model
     pub(super) size: Option<WithSpan<Text>>,
-    /// validation: the exit codes of the command of the model by which it says that a text is invalid. Default: 1
+    /// validation: the exit codes of the command of the model by which it says that a text is invalid.
+    /// Default: 1
     #[schemars(length(min = 1), inner(range(min = 1)))]
     pub(super) invalid_exit_codes: Option<WithSpan<Vec<u8>>>,
-    /// embedding: the largest number of rows of a row group in one call, up to 2048. Default: 32. llm, score with a
-    /// model with `mode = "batch"`: in one batch. Default: 1000
+    /// embedding: the largest number of rows of a row group in one call, up to 2048. Default: 32. llm, score
+    /// with a model with `mode = "batch"`: in one batch. Default: 1000
     #[schemars(range(min = 1, max = 50_000))]
     pub(super) batch_size: Option<WithSpan<u32>>,
     /// expression: the template
@@ -483,7 +488,8 @@ pub(super) struct RawSampler {
     /// datetime: the end of the range, exclusive
     #[schemars(with = "Option<Text>")]
     pub(super) to: Option<WithSpan<Json>>,
-    /// datetime: the distance between possible times. timedelta: the unit of `low` and `high`. Default: second
+    /// datetime: the distance between possible times. timedelta: the unit of `low` and `high`. Default:
+    /// second
     pub(super) unit: Option<DateUnit>,
     /// person: the language and country of the names. Default: `en_US`
     pub(super) locale: Option<Locale>,
@@ -500,8 +506,8 @@ pub(super) struct RawSampler {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRun {
-    /// The number of rows in a row group, which is written as one unit. Default: 32, or the largest `batch_size` of
-    /// columns whose requests go in batches
+    /// The number of rows in a row group, which is written as one unit. Default: 32, or the largest
+    /// `batch_size` of columns whose requests go in batches
     pub(super) row_group_size: Option<NonZeroU32>,
     /// The number of active row groups, or the maximum if it is adaptive. Default: 3
     pub(super) row_groups: Option<NonZeroU32>,
@@ -529,16 +535,17 @@ pub(super) struct RawRun {
     pub(super) degraded_rate: Option<Checked<ShareOrNever>>,
     /// How long a model may return only rate limits before the run stops, or never. Default: 10m
     pub(super) rate_limit_patience: Option<Checked<DurationOrNever>>,
-    /// How long a model may return only rate limits before calls use the next of a column's `models`. Default: 30s
+    /// How long a model may return only rate limits before calls use the next of a column's `models`.
+    /// Default: 30s
     pub(super) fallback_after: Option<DurationText>,
     /// How long a provider may be down before the run stops, or never. Default: 10m
     pub(super) outage_patience: Option<Checked<DurationOrNever>>,
-    /// The number of rows to make without a dataset. With `accept_if` in a column, also with a dataset: the number
-    /// of accepted rows
+    /// The number of rows to make without a dataset. With `accept_if` in a column, also with a dataset: the
+    /// number of accepted rows
     #[schemars(range(min = 1, max = MAX_ROWS))]
     pub(super) rows: Option<WithSpan<u64>>,
-    /// The maximum number of rows to make until `rows` are accepted. Default: ten times `rows`; with a dataset, all
-    /// of its rows
+    /// The maximum number of rows to make until `rows` are accepted. Default: ten times `rows`; with a
+    /// dataset, all of its rows
     #[schemars(range(min = 1, max = MAX_ROWS))]
     pub(super) max_candidates: Option<WithSpan<u64>>,
     /// The seed of all samplers. Default: 0
@@ -557,19 +564,19 @@ pub(super) struct RawOutput {
     /// The compression of Parquet files, also of those that `--export` writes. Default: snappy
     #[cfg(feature = "parquet")]
     pub(super) compression: Option<ParquetCompression>,
-    /// Whether the prompts, answers, models and tokens of the calls for each row are kept, for `tidegate inspect`.
-    /// Default: false
+    /// Whether the prompts, answers, models and tokens of the calls for each row are kept, for
+    /// `tidegate inspect`. Default: false
     pub(super) calls: Option<bool>,
     /// The columns to write after the row number, in order. Default: those of the dataset, then those of the
     /// file without `drop`
     #[schemars(length(min = 1))]
     pub(super) columns: Option<WithSpan<Vec<Table<RawOutputColumn>>>>,
-    /// The object that each line of `--export FILE.jsonl` has. Strings in it are templates, which read the columns
-    /// of the output; one that is only `{{ an expression }}` becomes its value. Default: the columns
+    /// The object that each line of `--export FILE.jsonl` has. Strings in it are templates, which read the
+    /// columns of the output; one that is only `{{ an expression }}` becomes its value. Default: the columns
     #[schemars(extend("minProperties" = 1))]
     pub(super) record: Option<WithSpan<JsonTable>>,
-    /// Whether `--export` leaves out rows in which a column is nearly the same as in an earlier row. Default: all
-    /// rows are exported
+    /// Whether `--export` leaves out rows in which a column is nearly the same as in an earlier row. Default:
+    /// all rows are exported
     pub(super) unique: Option<Table<RawUnique>>,
 }
 
@@ -579,7 +586,8 @@ pub(super) struct RawOutput {
 pub(super) struct RawUnique {
     /// The column of the output whose texts are compared
     pub(super) column: WithSpan<Text>,
-    /// The similarity from which on two texts are nearly the same: the share of common word triples. Default: 0.8
+    /// The similarity from which on two texts are nearly the same: the share of common word triples. Default:
+    /// 0.8
     #[schemars(range(min = 0.1, max = 1))]
     pub(super) similarity: Option<WithSpan<Finite>>,
 }
@@ -590,7 +598,7 @@ pub(super) struct RawUnique {
 pub(super) struct RawOutputColumn {
     /// Its name in the output
     pub(super) name: WithSpan<Text>,
-    /// The column that it is written from, or a field in the values of one, such as `grade.score`. Default: its
-    /// name
+    /// The column that it is written from, or a field in the values of one, such as `grade.score`. Default:
+    /// its name
     pub(super) from: Option<WithSpan<Text>>,
 }

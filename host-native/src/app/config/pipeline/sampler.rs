@@ -21,7 +21,8 @@ use crate::app::data::utc;
 pub struct SamplerSpec {
     /// The distribution for rows to which no case applies.
     pub law: LawSpec,
-    /// Conditions in file order, each with the distribution for the rows for which it is the first that holds.
+    /// Conditions in file order, each with the distribution for the rows for which it is the first that
+    /// holds.
     pub cases: Vec<(Spanned<String>, LawSpec)>,
 }
 

@@ -151,7 +151,8 @@ pub struct OutputSettings {
     /// The columns after the row number; `None` for those of the dataset and all that are
     /// [written](super::ColumnSpec::is_written).
     pub columns: Option<Vec<OutputColumnSpec>>,
-    /// The object that each line of an export to JSONL has; `None` for the columns. Strings in it are templates.
+    /// The object that each line of an export to JSONL has; `None` for the columns. Strings in it are
+    /// templates.
     pub record: Option<Spanned<Map<String, Value>>>,
     /// Which rows an export leaves out; `None` for no row.
     pub unique: Option<UniqueSpec>,

@@ -32,8 +32,8 @@ pub(super) fn read(columns: &[(String, ColumnType)], path: &Path) -> io::Result<
 /// Writes a file. Collects the rows of a row group in memory.
 pub(super) struct Writer<W: Write + Send> {
     file: SerializedFileWriter<W>,
-    /// The rows of the current row group. The flag of a row is whether it was read from a file, where JSON values
-    /// are already text.
+    /// The rows of the current row group. The flag of a row is whether it was read from a file, where JSON
+    /// values are already text.
     rows: Vec<(Map<String, Value>, bool)>,
     has_group: bool,
 }

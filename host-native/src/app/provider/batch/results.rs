@@ -1,4 +1,5 @@
-//! The files of results of a batch, which may be much larger than what is wanted of them: they are read line by line.
+//! The files of results of a batch, which may be much larger than what is wanted of them: they are read line
+//! by line.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -78,8 +79,9 @@ impl BatchResults {
 
 /// Reads the results of the `wanted` requests from a file of results. Holds one line of it at a time.
 ///
-/// Requests that were not made, because the batch had ended before, are left out. So are lines that cannot be read or are
-/// longer than [`MAX_LINE_BYTES`]: their requests have no result. If that is each line, the file is something else.
+/// Requests that were not made, because the batch had ended before, are left out. So are lines that cannot be
+/// read or are longer than [`MAX_LINE_BYTES`]: their requests have no result. If that is each line, the file
+/// is something else.
 pub(crate) struct ResultReader<'a> {
     wanted: &'a HashSet<&'a str>,
     results: &'a mut BatchResults,
@@ -148,7 +150,8 @@ fn read_result(response: Option<RawResponse>, error: &Value) -> ChatResult {
     let status = StatusCode::from_u16(status_code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let error = error_for(status, &HeaderMap::new(), &body, SystemTime::UNIX_EPOCH);
     match error.map_or_else(|| read_completion(&body, false), Err) {
-        // The provider has tried for as long as the batch took. Only a limited number of further tries makes sense.
+        // The provider has tried for as long as the batch took. Only a limited number of further tries makes
+        // sense.
         Err(CallError::RateLimited { status, .. }) => {
             Err(CallError::Server { status, detail: "rate limited in a batch".to_string() })
         }

@@ -254,8 +254,8 @@ impl ProxyConfig {
         }
     }
 
-    /// Reads the file at `path`. Keys are taken from the process environment. With `share_url`, limits are shared over
-    /// that address, and the variable of `[share]` is not read.
+    /// Reads the file at `path`. Keys are taken from the process environment. With `share_url`, limits are
+    /// shared over that address, and the variable of `[share]` is not read.
     pub fn load(path: &Path, share_url: Option<&str>) -> Result<Self, FileError> {
         let directory = path.parent().unwrap_or(Path::new(""));
         Self::parse_in(directory, &SourceText::read(path)?, share_url, &|name| std::env::var(name).ok())

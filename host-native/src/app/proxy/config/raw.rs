@@ -80,8 +80,8 @@ pub(super) struct RawProvider {
     /// The model ids to send for ids that clients use
     #[serde(default)]
     pub(super) rename: BTreeMap<String, Text>,
-    /// Whether the proxy asks for the usage of a stream if the client does not: `stream_options.include_usage`.
-    /// Default: true
+    /// Whether the proxy asks for the usage of a stream if the client does not:
+    /// `stream_options.include_usage`. Default: true
     pub(super) stream_usage: Option<bool>,
     /// The read timeout of a call. Default: 10m
     pub(super) timeout: Option<WithSpan<DurationText>>,

@@ -1,8 +1,9 @@
-//! The batches of chat requests at providers: submits them, waits for them, and finds them again in a later run.
+//! The batches of chat requests at providers: submits them, waits for them, and finds them again in a later
+//! run.
 //!
-//! A *job* is one batch at the provider. A request never is in a second job while the first one may still answer it:
-//! its name depends on the column, the row and the body alone, and each request is looked up among the known jobs
-//! before it is submitted. The [journal](BatchJournal) holds the jobs of all runs.
+//! A *job* is one batch at the provider. A request never is in a second job while the first one may still
+//! answer it: its name depends on the column, the row and the body alone, and each request is looked up among
+//! the known jobs before it is submitted. The [journal](BatchJournal) holds the jobs of all runs.
 //!
 //! ```text
 //! new --upload--> uploaded --journal--> submitted --journal--> created --journal--> collected
@@ -11,14 +12,15 @@
 //!                    the provider rejects it, or its list of batches does not have it
 //! ```
 //!
-//! If the creation of a batch gets no clear answer, or the process dies before the journal has it, the job stays
-//! `submitted`. The list of batches of the provider then decides: it names the file of requests of each batch.
+//! If the creation of a batch gets no clear answer, or the process dies before the journal has it, the job
+//! stays `submitted`. The list of batches of the provider then decides: it names the file of requests of each
+//! batch.
 //!
-//! The gate admits a job as one call, which lasts until its results are there. If a step fails, the call fails, and
-//! the gate decides when it is made again. The next attempt goes on with the job where it is.
+//! The gate admits a job as one call, which lasts until its results are there. If a step fails, the call
+//! fails, and the gate decides when it is made again. The next attempt goes on with the job where it is.
 //!
-//! The estimated cost of a job is charged from `submitted` on. It is replaced when the results are counted. Answers that
-//! report no tokens keep their share of it.
+//! The estimated cost of a job is charged from `submitted` on. It is replaced when the results are counted.
+//! Answers that report no tokens keep their share of it.
 //!
 //! Several tasks may have requests in one job. The first of them brings it to its end, which the others find.
 
@@ -132,8 +134,8 @@ impl BatchJobs {
     pub fn new(journal: BatchJournal, lines: Vec<BatchLine>) -> Self {
         let mut by_file: HashMap<String, Job> = HashMap::new();
         let mut order = Vec::new();
-        // The file of the latest job that may answer each request. A later job replaces an earlier one: it has the
-        // requests that had failed there.
+        // The file of the latest job that may answer each request. A later job replaces an earlier one: it
+        // has the requests that had failed there.
         let mut latest: HashMap<String, String> = HashMap::new();
         for line in lines {
             match line {
@@ -234,14 +236,15 @@ impl BatchJobs {
         }
     }
 
-    /// Discards the results of these requests, which are errors or have made a cell fail. A later run asks again.
+    /// Discards the results of these requests, which are errors or have made a cell fail. A later run asks
+    /// again.
     pub async fn discard(&self, requests: Vec<String>) {
         // If the line cannot be written, a later run fails the cell again.
         let _ = self.write(BatchLine::Discarded { requests }).await;
     }
 
-    /// Gets the results of `asked`, and sends each where it is wanted: from the known jobs that have the requests, and
-    /// from new jobs for all others.
+    /// Gets the results of `asked`, and sends each where it is wanted: from the known jobs that have the
+    /// requests, and from new jobs for all others.
     pub async fn run(
         &self,
         column: &str,

@@ -19,16 +19,16 @@ use crate::app::run::provider::Provider;
 /// The time before the second look at a batch. A file with a mistake is rejected within seconds.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest time between two looks at a batch, which takes minutes to hours. Each is half as long again as the one
-/// before.
+/// The longest time between two looks at a batch, which takes minutes to hours. Each is half as long again as
+/// the one before.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// The failures in a row after which a look at a batch counts as a failed call, so that the gate decides. Single
-/// failures are common within a day.
+/// The failures in a row after which a look at a batch counts as a failed call, so that the gate decides.
+/// Single failures are common within a day.
 const MAX_FAILURES: u32 = 5;
 
-/// The time before a file is submitted again whose requests find the queue of the provider full. Batches leave it,
-/// which take minutes to hours.
+/// The time before a file is submitted again whose requests find the queue of the provider full. Batches
+/// leave it, which take minutes to hours.
 const FULL_QUEUE_PAUSE: tidegate_core::time::Duration = tidegate_core::time::Duration::from_secs(60);
 
 /// The most looks at a batch that has ended, and does not name the file of its answers.
@@ -154,8 +154,8 @@ impl BatchJobs {
         }
     }
 
-    /// Sends a file of requests, and waits until a batch can be created of it. Returns its id, or `None` if the run
-    /// stops before.
+    /// Sends a file of requests, and waits until a batch can be created of it. Returns its id, or `None` if
+    /// the run stops before.
     async fn upload(&self, client: &BatchClient, content: Vec<u8>) -> Result<Option<String>, CallError> {
         let UploadedFile { id, mut is_ready } = client.upload(content).await?;
         for _ in 0..MAX_FILE_LOOKS {
@@ -170,8 +170,8 @@ impl BatchJobs {
         Err(CallError::Timeout)
     }
 
-    /// Records that the creation of the batch of `file` is about to be requested, and reserves its cost. Returns
-    /// whether the cost limit allows it.
+    /// Records that the creation of the batch of `file` is about to be requested, and reserves its cost.
+    /// Returns whether the cost limit allows it.
     async fn submit(
         &self,
         provider: &Provider,
@@ -223,8 +223,8 @@ impl BatchJobs {
         Ok(())
     }
 
-    /// Looks for the batch of a file in the list of the provider, as long as it may still appear there: until `delay`
-    /// after `at`.
+    /// Looks for the batch of a file in the list of the provider, as long as it may still appear there: until
+    /// `delay` after `at`.
     async fn find(&self, client: &BatchClient, file: &str, at: u64, delay: Duration) -> Result<Listed, CallError> {
         loop {
             // Read before the list: what is created later is not missing in it.
@@ -301,8 +301,8 @@ impl BatchJobs {
         }
     }
 
-    /// Returns the error of a request about a batch that exists. If the provider rejects it, that is not about the
-    /// requests of the batch, so no row is dropped.
+    /// Returns the error of a request about a batch that exists. If the provider rejects it, that is not
+    /// about the requests of the batch, so no row is dropped.
     fn blocked(&self, file: &str, batch: &str, error: CallError) -> CallError {
         match error {
             CallError::ModelNotFound { .. } | CallError::Rejected { .. } => {
@@ -352,8 +352,8 @@ fn missing(detail: String) -> FillError {
     FillError::of(CallError::NotAnswered { detail })
 }
 
-/// Returns whether an error is certain to mean that no batch was created. A 503 with Retry-After is not: a gateway may
-/// send it after the provider has the request.
+/// Returns whether an error is certain to mean that no batch was created. A 503 with Retry-After is not: a
+/// gateway may send it after the provider has the request.
 fn is_rejection(error: &CallError) -> bool {
     matches!(
         error,

@@ -5,8 +5,9 @@
 //! input, or leaves the batch: if its row is skipped, or its template fails. When every member has done
 //! either, the task that *leads* the batch makes the calls, and replies to each member.
 //!
-//! A member that has its reply may submit again, such as a request that corrects a malformed answer. So a batch has
-//! *rounds*: each is complete when those that had a reply in the round before have submitted again or left.
+//! A member that has its reply may submit again, such as a request that corrects a malformed answer. So a
+//! batch has *rounds*: each is complete when those that had a reply in the round before have submitted again
+//! or left.
 
 use std::collections::HashMap;
 use std::mem;
@@ -155,8 +156,8 @@ impl Drop for Member {
 
 impl Lead {
     /// Waits until every member has submitted or left, and returns what they have submitted, in the order of
-    /// their rows: so equal batches make equal calls. Begins the next round. In the round after the last one nothing
-    /// is submitted.
+    /// their rows: so equal batches make equal calls. Begins the next round. In the round after the last one
+    /// nothing is submitted.
     pub async fn submissions(&self) -> Vec<Submission> {
         loop {
             {

@@ -1,5 +1,5 @@
-//! Requests to chat models that go in batches: one job of the [batch API](crate::app::run::batch_jobs) for the rows of
-//! a [batch](super::batch).
+//! Requests to chat models that go in batches: one job of the [batch API](crate::app::run::batch_jobs) for
+//! the rows of a [batch](super::batch).
 
 use tokio::sync::oneshot;
 
@@ -59,7 +59,8 @@ impl<'a> ModelCalls<'a> {
     }
 }
 
-/// Gets the results for a batch of cells, and replies to its members: in as many rounds as they submit requests.
+/// Gets the results for a batch of cells, and replies to its members: in as many rounds as they submit
+/// requests.
 pub(super) async fn fill_batch(column: &str, lead: &Lead, calls: ModelCalls<'_>) {
     // Every member has checked it before it submitted.
     let Some(to) = calls.destination() else { return };

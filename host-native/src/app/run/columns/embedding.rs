@@ -1,12 +1,12 @@
 //! Columns of kind `embedding`: the embedding vector of a text, as a list of numbers.
 //!
 //! One call embeds the texts of a [batch](super::batch) of rows. If the provider rejects the call, it is made
-//! again for each half of them. If it rejects two texts in a row that are alone in their calls, the reason may be
-//! the same for all: then parts are halved without a call until a text is not rejected. So a batch of N texts that
-//! are all rejected takes about N calls instead of 2 N, and no text counts as rejected that was not alone in a
-//! call. After any other failure, the core [retries](tidegate_core::pipeline) the rows in smaller batches, and
-//! alone in the last retry. So a row is dropped only for what a call with its text alone has answered, unless the
-//! run has no retries.
+//! again for each half of them. If it rejects two texts in a row that are alone in their calls, the reason
+//! may be the same for all: then parts are halved without a call until a text is not rejected. So a batch of
+//! N texts that are all rejected takes about N calls instead of 2 N, and no text counts as rejected that was
+//! not alone in a call. After any other failure, the core [retries](tidegate_core::pipeline) the rows in
+//! smaller batches, and alone in the last retry. So a row is dropped only for what a call with its text alone
+//! has answered, unless the run has no retries.
 
 use serde_json::Value;
 use tidegate_core::budget::Usage;

@@ -39,7 +39,8 @@ impl ImageFill {
         })
     }
 
-    /// Returns the estimated tokens of a call: the likely number for the prompt, and `answer_tokens` for the image.
+    /// Returns the estimated tokens of a call: the likely number for the prompt, and `answer_tokens` for the
+    /// image.
     #[must_use]
     pub fn estimate(&self, request: &ImageRequest) -> Usage {
         Usage::tokens(tokens::likely(&request.prompt), self.answer_tokens.unwrap_or(0))
@@ -60,7 +61,8 @@ impl ImageFill {
         let written = tokio::task::spawn_blocking(move || output.write_image(&column, row, &image)).await;
         let written = written.map_err(|error| FillError::Fatal(FatalError(error.to_string())))?;
         written.map(Value::from).map_err(|error| {
-            // As for a row group that cannot be written: the row is not dropped, and no other image is paid for.
+            // As for a row group that cannot be written: the row is not dropped, and no other image is paid
+            // for.
             let why = error.to_string();
             provider.stop_unwritable(why.clone());
             FillError::Outcome(TaskOutcome::Unavailable, why)

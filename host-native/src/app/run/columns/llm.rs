@@ -1,15 +1,17 @@
-//! Columns of kind `llm`: the answer of a chat model to a conversation that is rendered from templates. Columns of
-//! kind `score` are such columns whose criteria give an instruction and the structure of the answer.
+//! Columns of kind `llm`: the answer of a chat model to a conversation that is rendered from templates.
+//! Columns of kind `score` are such columns whose criteria give an instruction and the structure of the
+//! answer.
 //!
 //! A truncated answer is asked for once more with `retry_max_tokens`, if the column sets it.
 //!
-//! A column with several models asks the first that can be used. After a failure that `fallback_on` lists, it asks
-//! the next one.
+//! A column with several models asks the first that can be used. After a failure that `fallback_on` lists, it
+//! asks the next one.
 //!
 //! If an answer does not have the required structure, the model is asked again, a limited number of times:
 //! the next call shows it the answer and the error. Every such call waits for a slot of its own.
 //!
-//! If the requests of the model go in [batches](crate::app::run::batch_jobs), each call is a request of a batch.
+//! If the requests of the model go in [batches](crate::app::run::batch_jobs), each call is a request of a
+//! batch.
 //!
 //! What a model may call before it answers is in [`tools`](super::tools).
 
@@ -136,8 +138,8 @@ impl LlmFill {
         })
     }
 
-    /// Returns the images and recordings of the conversation for `context`, each with the index of its message. No file
-    /// is read.
+    /// Returns the images and recordings of the conversation for `context`, each with the index of its
+    /// message. No file is read.
     pub fn media(&self, context: FillContext<'_>) -> Result<Vec<(usize, MediaReference)>, FillError> {
         let mut media = Vec::new();
         for (index, message) in self.messages.iter().enumerate() {
@@ -162,8 +164,8 @@ impl LlmFill {
         self.messages.iter().any(|message| !message.media.is_empty())
     }
 
-    /// Returns the estimated tokens of a call without media: the likely number for the text sent, and for the answer
-    /// `answer_tokens`, else `max_tokens`, else 256.
+    /// Returns the estimated tokens of a call without media: the likely number for the text sent, and for the
+    /// answer `answer_tokens`, else `max_tokens`, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
         let message_tokens = |message: &Message| {
@@ -210,8 +212,8 @@ impl LlmFill {
         }
     }
 
-    /// Asks the first model that can be used among those from the place `from` on. An error has the place of the
-    /// model that it is about. Adds the names of requests that go in batches to `asked`.
+    /// Asks the first model that can be used among those from the place `from` on. An error has the place of
+    /// the model that it is about. Adds the names of requests that go in batches to `asked`.
     async fn ask(
         &self,
         context: FillContext<'_>,
@@ -285,7 +287,8 @@ impl LlmFill {
     }
 }
 
-/// Returns the texts in the value of a template for media: a text or a list of them. Empty texts and null are left out.
+/// Returns the texts in the value of a template for media: a text or a list of them. Empty texts and null are
+/// left out.
 fn texts_in(value: Value) -> Result<Vec<String>, String> {
     let values = match value {
         Value::Array(values) => values,

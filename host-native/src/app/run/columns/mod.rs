@@ -293,7 +293,8 @@ impl<'a> ModelCalls<'a> {
         line.output_tokens += u64::from(output_tokens);
     }
 
-    /// Keeps the part of this task, `input`, in a call for several rows, whose tokens are not those of one row.
+    /// Keeps the part of this task, `input`, in a call for several rows, whose tokens are not those of one
+    /// row.
     fn keep_part(&self, input: &str, answer: &Result<String, FillError>) {
         let (answer, error) = match answer {
             Ok(answer) => (Some(answer.clone()), None),
@@ -360,8 +361,8 @@ impl<'a> ModelCalls<'a> {
         answer.map(|(_, value)| value).map_err(|(_, error)| error)
     }
 
-    /// Makes one call like [`call`](Self::call) with the text `input`, and keeps it. `shown` returns the text of an
-    /// answer.
+    /// Makes one call like [`call`](Self::call) with the text `input`, and keeps it. `shown` returns the text
+    /// of an answer.
     pub(super) async fn call_with<T, F>(
         &self,
         column: &str,
@@ -382,8 +383,8 @@ impl<'a> ModelCalls<'a> {
         self.call(column, estimate, || attempt().inspect(&keep)).await
     }
 
-    /// Makes one call, after waiting for a slot: of the first model that can be used among those from the place
-    /// `from` on. `attempt` receives the place of the model. Returns it with the answer or error.
+    /// Makes one call, after waiting for a slot: of the first model that can be used among those from the
+    /// place `from` on. `attempt` receives the place of the model. Returns it with the answer or error.
     async fn call_usable<T, F>(
         &self,
         column: &str,
@@ -455,8 +456,8 @@ impl Fill {
     }
 }
 
-/// Returns the further keys of a request for `context`. `templates` are the strings in `extra` that are templates, by
-/// JSON pointer.
+/// Returns the further keys of a request for `context`. `templates` are the strings in `extra` that are
+/// templates, by JSON pointer.
 fn render_extra(
     context: FillContext<'_>,
     extra: &Map<String, Value>,

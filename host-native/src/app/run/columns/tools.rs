@@ -7,10 +7,11 @@
 //!   answer and results ◀── commands, one after the other
 //! ```
 //!
-//! A *turn* is an answer of the model. Each one waits for a slot of its own, and the commands run while the slot is
-//! free. What the model does wrong becomes the result of the call, so that it can do better: an unknown tool, arguments
-//! that do not fit, a command that fails. If a command cannot be started, the column is retried. The column fails if
-//! the last of `max_turns` answers has calls, or if a bound below is exceeded.
+//! A *turn* is an answer of the model. Each one waits for a slot of its own, and the commands run while the
+//! slot is free. What the model does wrong becomes the result of the call, so that it can do better: an
+//! unknown tool, arguments that do not fit, a command that fails. If a command cannot be started, the column
+//! is retried. The column fails if the last of `max_turns` answers has calls, or if a bound below is
+//! exceeded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,8 +35,8 @@ use crate::app::tokens;
 /// The longest result of a tool in bytes. Most models read little more than ten times as much in all.
 const MAX_RESULT_BYTES: usize = 64 << 10;
 
-/// The most bytes of answers with calls, and of their results, in one conversation. It is held in memory, and no model
-/// reads as much.
+/// The most bytes of answers with calls, and of their results, in one conversation. It is held in memory, and
+/// no model reads as much.
 const MAX_BYTES: usize = 4 << 20;
 
 /// The tools of a column.
@@ -198,8 +199,8 @@ impl Turns<'_> {
         }
     }
 
-    /// Returns the command of a call, and its arguments. An error is for the model. What APIs do not accept in a
-    /// request is replaced in `call`.
+    /// Returns the command of a call, and its arguments. An error is for the model. What APIs do not accept
+    /// in a request is replaced in `call`.
     fn command(&self, call: &mut ToolCall) -> Result<(&Command, Value), String> {
         let at = self.tools.tools.iter().position(|tool| tool.name == call.name);
         // Some models send no text for a tool without parameters.

@@ -299,7 +299,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles the template of the setting `key` like [`template`](Self::template), to be evaluated to a value.
+    /// Compiles the template of the setting `key` like [`template`](Self::template), to be evaluated to a
+    /// value.
     fn value_template(&mut self, key: &str, text: &Spanned<String>) -> ValueTemplate {
         let Ok(expression) = self.templates.braced_expression(text.get_ref()) else {
             return ValueTemplate::Text(self.template(key, text));
@@ -337,7 +338,8 @@ impl Compiler<'_> {
         self.sources.push(TemplateSource { kind, column: self.index, text: text.clone() });
     }
 
-    /// Returns the index of the column with answers of chat models that `of` names, and adds it to the inputs.
+    /// Returns the index of the column with answers of chat models that `of` names, and adds it to the
+    /// inputs.
     fn answer_column(&mut self, of: &Spanned<String>) -> usize {
         let is_answer = |spec: &&ColumnSpec| spec.kind.chat().is_some() && spec.strategy == self.spec.strategy;
         let columns = &self.names.file.columns;

@@ -50,7 +50,8 @@ pub struct ResolvedPipeline {
     pub template_sources: Vec<TemplateSource>,
     /// The output key of the row number.
     pub row_key: String,
-    /// The variables of templates of a row: the columns of the dataset, the generated columns, the row number.
+    /// The variables of templates of a row: the columns of the dataset, the generated columns, the row
+    /// number.
     variables: Vec<String>,
 }
 
@@ -349,8 +350,8 @@ impl ResolvedPipeline {
         self.variables.get(at).map(String::as_str)
     }
 
-    /// Returns the key of an input in the values that templates of `column` read: its variable, or in `rows` its
-    /// name.
+    /// Returns the key of an input in the values that templates of `column` read: its variable, or in `rows`
+    /// its name.
     #[must_use]
     pub fn key_of(&self, column: &GeneratedColumn, input: Input) -> Option<&str> {
         match column.strategy {
@@ -382,8 +383,8 @@ impl ResolvedPipeline {
     }
 }
 
-/// Makes the columns after one that accepts rows wait for it, so that they are not made for rejected rows: unless it
-/// waits for them, or they are skipped with what they wait for.
+/// Makes the columns after one that accepts rows wait for it, so that they are not made for rejected rows:
+/// unless it waits for them, or they are skipped with what they wait for.
 fn wait_for_acceptance(columns: &mut [GeneratedColumn]) {
     for accepting in 0..columns.len() {
         for at in accepting + 1..columns.len() {

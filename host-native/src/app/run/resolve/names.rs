@@ -57,7 +57,8 @@ impl<'a> Names<'a> {
         generated.map(Input::Generated).or_else(|| seed().map(Input::Seed))
     }
 
-    /// Returns the names of all values of a row: those of the dataset, the generated ones, and the row number.
+    /// Returns the names of all values of a row: those of the dataset, the generated ones, and the row
+    /// number.
     pub(super) fn row_names(&self) -> impl Iterator<Item = &str> + Clone {
         let generated = self.file.columns.iter().map(|column| column.name.get_ref().as_str());
         self.seeds.iter().map(String::as_str).chain(generated).chain([self.file.output.row_key.as_str()])
@@ -158,7 +159,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Returns the root column of the plan, which has one task per row group: to read its rows from the dataset.
+    /// Returns the root column of the plan, which has one task per row group: to read its rows from the
+    /// dataset.
     pub(super) fn root_column(&self) -> Column {
         Column {
             also_fills: self.seeds.iter().skip(1).cloned().collect(),
@@ -172,8 +174,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Returns the name of the root column: that of the dataset's first column or, without a dataset, of the row
-    /// number.
+    /// Returns the name of the root column: that of the dataset's first column or, without a dataset, of the
+    /// row number.
     fn root_name(&self) -> &str {
         self.seeds.first().unwrap_or(&self.file.output.row_key)
     }

@@ -88,8 +88,8 @@ pub(super) fn output_columns(
     output
 }
 
-/// Returns the column that `from` names, and the path of the field that it names in its values. A column whose
-/// own name has dots comes first.
+/// Returns the column that `from` names, and the path of the field that it names in its values. A column
+/// whose own name has dots comes first.
 fn resolve_path(names: &Names<'_>, from: &str) -> Option<(OutputSource, Vec<String>)> {
     let ends = std::iter::once(from.len()).chain(from.rmatch_indices('.').map(|(at, _)| at));
     for end in ends {

@@ -108,8 +108,8 @@ mod tests {
         (mean, variance)
     }
 
-    /// Fails if `drawn` is more than five standard errors of a mean from the mean, or its variance is off by more
-    /// than a tenth.
+    /// Fails if `drawn` is more than five standard errors of a mean from the mean, or its variance is off by
+    /// more than a tenth.
     fn assert_moments(what: &str, drawn: (f64, f64), (mean, variance): (f64, f64)) {
         let error = (variance / 20_000.0).sqrt();
         assert!((drawn.0 - mean).abs() <= 5.0 * error + 1e-9, "{what}: mean {} instead of {mean}", drawn.0);
