@@ -177,7 +177,6 @@ export class RequestGate {
     const ticket = gate.tryAcquire(resource.number, group, input, output);
     this.#tickets.changed();
     if (ticket !== NONE) return new Permit(resource, ticket);
-    if (resource.shared?.hasLeft) throw resource.shared.denial();
     const denial = this.#tickets.latestDenial(resource);
     if (denial.reason === "shutdown") throw denial;
     return undefined;

@@ -127,9 +127,9 @@ export class SharedLimit {
     return this.leave();
   }
 
-  /** @internal Returns the error of a call after the process has left. */
-  denial(): DeniedError {
-    return new DeniedError(this.resource.name, "shutdown", undefined, LEFT);
+  /** @internal Returns the error of calls once the process has left. */
+  denial(): DeniedError | undefined {
+    return this.#hasLeft ? new DeniedError(this.resource.name, "shutdown", undefined, LEFT) : undefined;
   }
 
   /** @internal */

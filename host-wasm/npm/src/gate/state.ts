@@ -43,7 +43,8 @@ const WINDOWS: Readonly<Record<number, string>> = {
 export function whyOf(gate: Gate, resource: Resource, isShut: boolean): Why | undefined {
   const { name, number, shared } = resource;
   if (isShut) return { kind: "shutdown", text: `${name}: the gate is shut down` };
-  if (shared?.hasLeft) return { kind: "shutdown", text: shared.denial().message };
+  const denial = shared?.denial();
+  if (denial !== undefined) return { kind: "shutdown", text: denial.message };
   const wait = gate.why(number);
   const why = wait && inFull(resource, wait);
   if (shared === undefined || (why?.kind !== "limit" && why?.kind !== "paced")) return why;
