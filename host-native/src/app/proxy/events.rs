@@ -51,7 +51,7 @@ impl EventSplitter {
 
     /// Adds the next bytes, and calls `each` with what is complete.
     pub(super) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(EventPart<'_>)) {
-        for piece in bytes.split_inclusive(is_line_end) {
+        for piece in bytes.split_inclusive(|byte| is_line_end(*byte)) {
             let is_second_half = self.after_return && piece == b"\n";
             self.after_return = piece.ends_with(b"\r");
             if is_second_half && self.pending.is_empty() {
@@ -63,7 +63,7 @@ impl EventSplitter {
                 self.line_start = self.pending.len();
                 continue;
             }
-            let line_end = usize::from(piece.last().is_some_and(is_line_end));
+            let line_end = usize::from(piece.last().is_some_and(|byte| is_line_end(*byte)));
             self.is_long |= self.pending.len() - line_end > self.max_bytes;
             if self.is_long {
                 each(EventPart::OfLong(&self.pending));
@@ -95,15 +95,12 @@ impl EventSplitter {
                 return;
             }
         };
-        match data {
-            Some(data) => {
-                each(EventPart::Event { bytes: &self.pending, data });
-                self.clear();
-            }
-            None => {
-                self.has_data = true;
-                self.line_start = self.pending.len();
-            }
+        if let Some(data) = data {
+            each(EventPart::Event { bytes: &self.pending, data });
+            self.clear();
+        } else {
+            self.has_data = true;
+            self.line_start = self.pending.len();
         }
     }
 
@@ -129,14 +126,14 @@ impl EventSplitter {
 
 const DATA: &[u8] = b"data:";
 
-fn is_line_end(byte: &u8) -> bool {
-    b"\r\n".contains(byte)
+fn is_line_end(byte: u8) -> bool {
+    b"\r\n".contains(&byte)
 }
 
 /// Returns the data of an event: its `data` lines, joined by line feeds. Returns `None` for the beginning of
 /// JSON.
 fn data_of(event: &[u8]) -> Option<EventData> {
-    let lines = event.split(is_line_end).filter_map(|line| line.strip_prefix(DATA));
+    let lines = event.split(|byte| is_line_end(*byte)).filter_map(|line| line.strip_prefix(DATA));
     let data = lines.map(<[u8]>::trim_ascii).collect::<Vec<_>>().join(&b'\n');
     if data.is_empty() || data == b"[DONE]" {
         return Some(EventData::None);

@@ -83,7 +83,9 @@ impl OutputText {
     /// Adds the texts in these fields of each choice.
     fn add_choices(&mut self, response: &Value, fields: [&str; 2]) {
         for choice in response["choices"].as_array().into_iter().flatten() {
-            fields.iter().for_each(|field| self.add(&choice[*field]));
+            for field in fields {
+                self.add(&choice[field]);
+            }
         }
     }
 }
@@ -182,7 +184,9 @@ fn text_tokens(response: &[u8]) -> Option<u32> {
     let response: Value = serde_json::from_slice(response).ok().filter(Value::is_object)?;
     let mut text = OutputText::default();
     text.add_choices(&response, ["message", "text"]);
-    OUTPUTS.iter().for_each(|key| text.add(&response[*key]));
+    for key in OUTPUTS {
+        text.add(&response[key]);
+    }
     Some(saturated(text.0.total()))
 }
 
