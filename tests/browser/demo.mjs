@@ -101,8 +101,11 @@ export async function startBrowser() {
  * its own. */
 export async function loadCore() {
   const module = await loadModule("tidegate_playground");
-  const [{ textOf }, { SCENARIOS, scenarioOf }] = await loadScripts("tidegate_scenario_texts", "tidegate_scenarios");
-  const scenario = (name) => module.completeScenario(scenarioOf(name, textOf(name)));
+  const [{ textOf }, { SCENARIOS }] = await loadScripts("tidegate_scenario_texts", "tidegate_scenarios");
+  const scenario = (name) => {
+    const { suite, ...info } = SCENARIOS.find((one) => one.name === name);
+    return module.completeScenario({ ...info, ...JSON.parse(textOf(name)) });
+  };
   return { ...module, scenarios: () => SCENARIOS, scenario };
 }
 

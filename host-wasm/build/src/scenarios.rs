@@ -38,35 +38,17 @@ const MOST_PATTERNS: usize = 16;
 /// Stands for a column's number in a pattern.
 const NUMBER: char = '#';
 
-/// The types of the functions and values below, which are written by hand as those are.
+/// The types of what the scripts export.
 const INDEX_TYPES: &str = r#"/** The scenarios of all suites, in the order in which they should be offered. */
 export const SCENARIOS: readonly Readonly<ScenarioInfo>[];
 
 /** What the first of them is made of, for a program that starts with it and loads the others later. */
 export const FIRST: string;
-
-/**
- * The scenario of this name, without the fields that have their defaults. Throws an `Error` that lists the names if there is
- * no such scenario.
- *
- * @param text what it is made of
- */
-export function scenarioOf(name: string, text: string | undefined): Omit<ScenarioInfo, "suite">;
 "#;
 
-const TEXT_TYPES: &str = r"/** What a scenario is made of, by its name: JSON for `scenarioOf()`; undefined for an unknown one. */
+const TEXT_TYPES: &str = r"/** What a scenario is made of, by its name: JSON, without what the list says; undefined for an unknown one. */
 export function textOf(name: string): string | undefined;
 ";
-
-const SCENARIO_OF: &str = r#"export function scenarioOf(name, text) {
-  const listed = SCENARIOS.find((one) => one.name === name);
-  if (listed === undefined || text === undefined) {
-    throw new Error(`no scenario is called \`${name}\`; there are ${SCENARIOS.map((one) => one.name).join(", ")}`);
-  }
-  const { suite, ...info } = listed;
-  return { ...info, ...JSON.parse(text) };
-}
-"#;
 
 const MANY: &str = r##"function many(count, patterns) {
   return Array.from({ length: count }, (_, n) => patterns[n % patterns.length].replaceAll("#", n)).join(",");
@@ -111,7 +93,6 @@ fn index(all: &[SuiteScenario]) -> Result<String> {
         )?;
     }
     writeln!(script, "];\nexport const FIRST = {};", expression(&first.scenario)?)?;
-    script.push_str(SCENARIO_OF);
     Ok(script)
 }
 

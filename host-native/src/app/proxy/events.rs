@@ -2,8 +2,8 @@
 //!
 //! A line ends with a carriage return, a line feed, or both. A blank line ends an event. Some providers send
 //! one line per event, without blank lines. So a line of data ends an event, too, unless it is empty or the
-//! beginning of JSON that further lines may continue. A line with the JSON of a whole event ends the one before
-//! it, and a line that is no field of an event is a part of its own.
+//! beginning of JSON that further lines may continue. A line with the JSON of a whole event ends the one
+//! before it, and a line that is no field of an event is a part of its own.
 
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ impl EventSplitter {
 
     /// Adds the next bytes, and calls `each` with what is complete.
     pub(super) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(EventPart<'_>)) {
-        for piece in bytes.split_inclusive(is_line_end) {
+        for piece in bytes.split_inclusive(|byte| is_line_end(*byte)) {
             let is_second_half = self.after_return && piece == b"\n";
             self.after_return = piece.ends_with(b"\r");
             if is_second_half && self.pending.is_empty() {
@@ -74,7 +74,7 @@ impl EventSplitter {
                 self.line_start = self.pending.len();
                 continue;
             }
-            let line_end = usize::from(piece.last().is_some_and(is_line_end));
+            let line_end = usize::from(piece.last().is_some_and(|byte| is_line_end(*byte)));
             self.is_long |= self.pending.len() - line_end > self.max_bytes;
             if self.is_long {
                 each(EventPart::OfLong(&self.pending));
@@ -120,15 +120,12 @@ impl EventSplitter {
                 return;
             }
         };
-        match data {
-            Some(data) => {
-                each(EventPart::Event { bytes: &self.pending, data });
-                self.clear();
-            }
-            None => {
-                self.has_data = true;
-                self.line_start = self.pending.len();
-            }
+        if let Some(data) = data {
+            each(EventPart::Event { bytes: &self.pending, data });
+            self.clear();
+        } else {
+            self.has_data = true;
+            self.line_start = self.pending.len();
         }
     }
 
@@ -156,8 +153,8 @@ const DATA: &[u8] = b"data:";
 const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-fn is_line_end(byte: &u8) -> bool {
-    b"\r\n".contains(byte)
+fn is_line_end(byte: u8) -> bool {
+    b"\r\n".contains(&byte)
 }
 
 /// Returns whether a line has data.
@@ -174,7 +171,7 @@ fn is_whole_event(line: &[u8]) -> bool {
 /// Returns the data of an event: its `data` lines, joined by line feeds. Returns `None` for the beginning of
 /// JSON.
 fn data_of(event: &[u8]) -> Option<EventData> {
-    let lines = event.split(is_line_end).filter_map(|line| line.strip_prefix(DATA));
+    let lines = event.split(|byte| is_line_end(*byte)).filter_map(|line| line.strip_prefix(DATA));
     let data = lines.map(<[u8]>::trim_ascii).collect::<Vec<_>>().join(&b'\n');
     if data.is_empty() || data == b"[DONE]" {
         return Some(EventData::None);

@@ -1,9 +1,9 @@
 //! Reads the token usage of a call from its response while it is streamed.
 //!
 //! Responses report usage in a `usage` object: near the end of JSON, or in one of the last events of a
-//! stream. The output of a response that reports none is estimated by its text, and so is the text of a stream
-//! after its last report. Of a stream one event is kept, and of long JSON only the last bytes, so memory is
-//! bounded for any length of response.
+//! stream. The output of a response that reports none is estimated by its text, and so is the text of a
+//! stream after its last report. Of a stream one event is kept, and of long JSON only the last bytes, so
+//! memory is bounded for any length of response.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -143,7 +143,9 @@ impl OutputText {
     /// Adds the texts in these fields of each choice.
     fn add_choices(&mut self, response: &Value, fields: [&str; 2]) {
         for choice in response["choices"].as_array().into_iter().flatten() {
-            fields.iter().for_each(|field| self.add(&choice[*field]));
+            for field in fields {
+                self.add(&choice[field]);
+            }
         }
     }
 }
@@ -197,8 +199,9 @@ impl StreamCounts {
         }
     }
 
-    /// Returns the output of the stream, if `reported` is what it reports: the count that is reported, and the
-    /// tokens that the text after it may have. Without a count above zero it is at least one token per event.
+    /// Returns the output of the stream, if `reported` is what it reports: the count that is reported, and
+    /// the tokens that the text after it may have. Without a count above zero it is at least one token per
+    /// event.
     fn output_tokens(&self, reported: Option<u32>) -> u32 {
         let tokens = self.text.0.total();
         match reported {
@@ -236,8 +239,8 @@ impl UsageReader {
 
     /// Returns the usage of the response, which has ended here. `estimate` is what the request reserved.
     ///
-    /// Returns `None` if the reservation is all that is known: for a response that is neither a stream nor text,
-    /// and for one whose output is still to come.
+    /// Returns `None` if the reservation is all that is known: for a response that is neither a stream nor
+    /// text, and for one whose output is still to come.
     pub(super) fn finish(&mut self, estimate: Usage) -> Option<Usage> {
         let (reported, output) = if let Some((events, counts)) = &mut self.stream {
             events.finish(|part| counts.add(part));
@@ -275,7 +278,9 @@ impl UsageReader {
 fn text_tokens(response: &Value) -> u32 {
     let mut text = OutputText::default();
     text.add_choices(response, ["message", "text"]);
-    OUTPUTS.iter().for_each(|key| text.add(&response[*key]));
+    for key in OUTPUTS {
+        text.add(&response[key]);
+    }
     saturated(text.0.total())
 }
 

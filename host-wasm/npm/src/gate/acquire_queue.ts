@@ -52,7 +52,8 @@ export class AcquireQueue {
    */
   acquire(waiter: Waiter, isAgain: boolean): void {
     const { number, shared } = waiter.resource;
-    if (shared?.hasLeft) return waiter.rejected(shared.denial());
+    const denial = shared?.denial();
+    if (denial !== undefined) return waiter.rejected(denial);
     const { group, timeoutMs, input, output, passYieldToken } = waiter.request;
     const core = this.#core();
     passYieldToken?.();

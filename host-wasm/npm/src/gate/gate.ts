@@ -2,7 +2,7 @@
 /** Request admission for real calls. */
 
 import { currentModule } from "../core.js";
-import { DeniedError, FreedError, ShareError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
+import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
 import { AcquireQueue, type Gate } from "./acquire_queue.js";
 import type { Call } from "./call.js";
@@ -27,8 +27,8 @@ import {
 import { Acquiring, dispose, Permit } from "./permit.js";
 import { retryStateOf } from "./retries.js";
 import { Running } from "./running.js";
-import { SharedLimit, type ShareOptions, storeFor } from "./share.js";
-import { inFull, type ResourceSnapshot, type Why } from "./state.js";
+import { shareLimit, type SharedLimit, type ShareOptions } from "./share.js";
+import { type ResourceSnapshot, type Why, whyOf } from "./state.js";
 import { type AcquireRequest, NONE, type Waiter } from "./tickets.js";
 import { readUsage } from "../outcome.js";
 import { OutgoingRequest, signalOf } from "../response.js";
@@ -177,7 +177,6 @@ export class RequestGate {
     const ticket = gate.tryAcquire(resource.number, group, input, output);
     this.#tickets.changed();
     if (ticket !== NONE) return new Permit(resource, ticket);
-    if (resource.shared?.hasLeft) throw resource.shared.denial();
     const denial = this.#tickets.latestDenial(resource);
     if (denial.reason === "shutdown") throw denial;
     return undefined;
@@ -426,13 +425,7 @@ export class RequestGate {
    */
   why(key: Key): Why | undefined {
     const gate = this.#live();
-    const resource = this.#registry.find(key);
-    if (this.#isShut) return { kind: "shutdown", text: `${resource.name}: the gate is shut down` };
-    const { shared } = resource;
-    if (shared?.hasLeft) return { kind: "shutdown", text: shared.denial().message };
-    const wait = gate.why(resource.number);
-    const why = wait && inFull(resource, wait);
-    return shared === undefined ? why : shared.explain(why);
+    return whyOf(gate, this.#registry.find(key), this.#isShut);
   }
 
   /**
@@ -464,17 +457,7 @@ export class RequestGate {
   async share(key: Key, options: Readonly<ShareOptions>): Promise<SharedLimit> {
     this.#live();
     const resource = this.#registry.find(key);
-    const { name, onLoss = "share" } = options;
-    const store = await storeFor(resource, options);
-    const { shared: before } = resource;
-    if (before !== undefined && !before.hasEnded) {
-      const state = before.hasLeft ? "calls are in flight since before it was left; share it when they have ended" : "it is shared already";
-      throw new ShareError(resource.name, state);
-    }
-    const { provider, model, domain } = resource;
-    const core = this.#live().shareLimit(provider, model, domain, name, onLoss);
-    resource.shared = new SharedLimit(resource, name, core, store, (waiter) => this.#acquireAgain(waiter, false));
-    return resource.shared;
+    return shareLimit(resource, options, () => this.#live(), (waiter) => this.#acquireAgain(waiter, false));
   }
 
   /**

@@ -4,7 +4,6 @@
 import { DeniedError, onlyKnown, ShareError, shown } from "../errors.js";
 import type { Gate } from "./acquire_queue.js";
 import { inspect, type Resource } from "./keys.js";
-import type { Why } from "./state.js";
 import { messageOf, type RedisClient, Store, unref } from "./store.js";
 import type { Waiter } from "./tickets.js";
 import type { ShareState } from "../wasm/tidegate.js";
@@ -128,18 +127,9 @@ export class SharedLimit {
     return this.leave();
   }
 
-  /** @internal Returns the error of a call after the process has left. */
-  denial(): DeniedError {
-    return new DeniedError(this.resource.name, "shutdown", undefined, LEFT);
-  }
-
-  /** @internal Returns why a call of the resource waits, if the share is the reason. */
-  explain(why: Why | undefined): Why | undefined {
-    if (why?.kind !== "limit" && why?.kind !== "paced") return why;
-    const state = this.state();
-    if (why.kind === "paced" && state.room > 0) return why;
-    const what = state.room > 0 ? "its share of the limit is reached" : "this process has no slots of the shared limit";
-    return { kind: "share", text: `${this.resource.name}: ${what}: ${state.text}`, state };
+  /** @internal Returns the error of calls once the process has left. */
+  denial(): DeniedError | undefined {
+    return this.#hasLeft ? new DeniedError(this.resource.name, "shutdown", undefined, LEFT) : undefined;
   }
 
   /** @internal */
@@ -185,11 +175,34 @@ export class SharedLimit {
 const LEFT = "this process has left the shared limit";
 
 /**
- * @internal Checks the options of a share, and that its server can be used.
+ * @internal Shares the limit of a resource: see {@link RequestGate.share}. `gate` returns the core's gate, or throws
+ * once that is freed.
+ */
+export async function shareLimit(
+  resource: Resource,
+  options: Readonly<ShareOptions>,
+  gate: () => Gate,
+  acquireAgain: (waiter: Waiter) => void,
+): Promise<SharedLimit> {
+  const { name, onLoss = "share" } = options;
+  const store = await storeFor(resource, options);
+  const { shared: before } = resource;
+  if (before !== undefined && !before.hasEnded) {
+    const state = before.hasLeft ? "calls are in flight since before it was left; share it when they have ended" : "it is shared already";
+    throw new ShareError(resource.name, state);
+  }
+  const { provider, model, domain } = resource;
+  const core = gate().shareLimit(provider, model, domain, name, onLoss);
+  resource.shared = new SharedLimit(resource, name, core, store, acquireAgain);
+  return resource.shared;
+}
+
+/**
+ * Checks the options of a share, and that its server can be used.
  *
  * @throws TypeError and RangeError for options, ShareError for a server that cannot be used
  */
-export async function storeFor(resource: Resource, options: ShareOptions): Promise<Store> {
+async function storeFor(resource: Resource, options: ShareOptions): Promise<Store> {
   onlyKnown("a share", options, SHARE_NAMES);
   const { redis, name, onLoss } = options;
   const { module } = resource.tickets;

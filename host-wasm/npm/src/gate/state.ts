@@ -2,6 +2,7 @@
 
 import { inWords } from "../errors.js";
 import type { CallWait, ShareState, UnavailableCause } from "../wasm/tidegate.js";
+import type { Gate } from "./acquire_queue.js";
 import type { Resource } from "./keys.js";
 
 export type { BudgetSnapshot, CallWait, Health, ResourceSnapshot, UnavailableCause } from "../wasm/tidegate.js";
@@ -38,8 +39,23 @@ const WINDOWS: Readonly<Record<number, string>> = {
   86_400_000: "a day",
 };
 
-/** @internal Adds the reason in words, and how many of the calls in flight wait for their response bodies to be read. */
-export function inFull(resource: Resource, wait: CallWait): Why {
+/** @internal Returns why the next call of a resource cannot start now, or undefined if it can. */
+export function whyOf(gate: Gate, resource: Resource, isShut: boolean): Why | undefined {
+  const { name, number, shared } = resource;
+  if (isShut) return { kind: "shutdown", text: `${name}: the gate is shut down` };
+  const denial = shared?.denial();
+  if (denial !== undefined) return { kind: "shutdown", text: denial.message };
+  const wait = gate.why(number);
+  const why = wait && inFull(resource, wait);
+  if (shared === undefined || (why?.kind !== "limit" && why?.kind !== "paced")) return why;
+  const state = shared.state();
+  if (why.kind === "paced" && state.room > 0) return why;
+  const what = state.room > 0 ? "its share of the limit is reached" : "this process has no slots of the shared limit";
+  return { kind: "share", text: `${name}: ${what}: ${state.text}`, state };
+}
+
+/** Adds the reason in words, and how many of the calls in flight wait for their response bodies to be read. */
+function inFull(resource: Resource, wait: CallWait): Why {
   const text = `${resource.name}: ${textOf(wait)}`;
   const { unread } = resource;
   if (unread === 0 || (wait.kind !== "limit" && wait.kind !== "provider_cap")) return { ...wait, text };

@@ -112,10 +112,10 @@ export class Tickets {
     module.setNotify(() => this.#scheduleDelivery());
   }
 
-  /** Returns the latest denial of the wasm module. */
+  /** Returns the latest denial of the wasm module, which does not know that the process has left a shared limit. */
   latestDenial(resource: Resource): DeniedError {
     const { module } = this;
-    return new DeniedError(resource.name, denialReason(module.denialReason()), known(module.denialChangesInMs()));
+    return resource.shared?.denial() ?? new DeniedError(resource.name, denialReason(module.denialReason()), known(module.denialChangesInMs()));
   }
 
   /** Stores a call by the result of its `acquire`: as granted, rejected or waiting. */

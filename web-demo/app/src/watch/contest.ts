@@ -24,7 +24,7 @@ export interface Contender {
 
 export const CONTENDERS: readonly Contender[] = [
   { name: "Fixed cap", about: `always lets ${CAP} calls out`, algorithm: { name: "fixed", limit: CAP }, colour: "--fixed" },
-  { name: "AIMD", about: "lowers its limit after a refusal, raises it slowly", algorithm: { name: "aimd" }, colour: "--aimd" },
+  { name: "AIMD", about: "lowers its limit on a 429, raises it slowly", algorithm: { name: "aimd" }, colour: "--aimd" },
   { name: "tide", about: "learns what the provider can take", algorithm: { name: "tide" }, colour: "--tide" },
 ];
 
