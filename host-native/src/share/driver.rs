@@ -16,8 +16,8 @@ use crate::host::TokioHost;
 /// A shared limit on tokio.
 pub(super) type Shared = gate::SharedLimit<TokioHost, parking_lot::RawMutex>;
 
-/// Drives one shared limit until the process has left. `leaves` becomes true when it leaves. The future can be
-/// dropped at any time: the other processes then treat this one as killed.
+/// Drives one shared limit until the process has left. `leaves` becomes true when it leaves. The future can
+/// be dropped at any time: the other processes then treat this one as killed.
 pub(super) async fn drive(shared: Arc<Shared>, host: TokioHost, store: impl Store, mut leaves: watch::Receiver<bool>) {
     let mut is_leaving = false;
     // Both roles wait for the store, and neither delays the other.

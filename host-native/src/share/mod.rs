@@ -1,8 +1,9 @@
 //! One limit for several processes, over Redis or Valkey.
 //!
 //! Processes that call one provider account share its limits: together they have no more calls in flight than
-//! one process would, spend the rate budgets once, and a 429 to one of them slows all down. [`Share::connect`] connects to the store, and
-//! [`RequestGate::share`](crate::gate::RequestGate::share) makes the models of a gate share their limits.
+//! one process would, spend the rate budgets once, and a 429 to one of them slows all down.
+//! [`Share::connect`] connects to the store, and [`RequestGate::share`](crate::gate::RequestGate::share)
+//! makes the models of a gate share their limits.
 //!
 //! ```no_run
 //! use tidegate_native::gate::{Call, Limits, RequestGate, ResourceKey};
@@ -29,8 +30,8 @@
 //! stops, another takes over. [`tidegate_core::share`] describes the protocol and its bounds.
 //!
 //! All processes with one [name](ShareSettings::name) must register a model with the same limits and budgets.
-//! The budgets are one set over all processes: each spends what the leader grants. Rates that a provider states
-//! in its headers, and the health of a provider, are not shared.
+//! The budgets are one set over all processes: each spends what the leader grants. Rates that a provider
+//! states in its headers, and the health of a provider, are not shared.
 //!
 //! If the store is unreachable for less than five seconds, nothing changes. After that, [`OnLoss`] decides.
 

@@ -108,8 +108,7 @@ fn a_stream_is_forwarded_as_it_is_but_for_its_usage_however_it_is_cut() {
         }
         // What is left of an event that is forwarded is all of it: the text is made of the lines of the
         // stream.
-        let is_line_end = |byte: &u8| b"
-".contains(byte);
+        let is_line_end = |byte: &u8| b"\r\n".contains(byte);
         let mut lines = bytes.split_inclusive(is_line_end);
         for line in forwarded.split_inclusive(is_line_end) {
             assert!(lines.any(|sent| sent == line), "{text:?}");
