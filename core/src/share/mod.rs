@@ -211,7 +211,8 @@
 //! # What a host does
 //!
 //! Both machines are driven as all others: give one command, drain `poll_effect`, arm one timer for
-//! `poll_timeout`. A failed store call is ignored: the next beat tries again.
+//! `poll_timeout`. A failed store call is ignored: the next beat tries again. A call that takes long is ended
+//! as failed, after a second or so: a member without a beat for a TTL counts as suspended.
 //!
 //! The member is the [limit algorithm](crate::limit::LimitAlgorithm) of the shared resource in its process,
 //! through a [`MemberHandle`]: request admission calls it for each call. Before each beat, the host also

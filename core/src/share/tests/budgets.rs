@@ -5,9 +5,7 @@ use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::budget::{
-    BudgetConfig, BudgetKey, Dimension, RateLimitFeedback, Usage, WalletLease, WalletMode, WalletReport,
-};
+use crate::budget::{BudgetConfig, BudgetKey, Correction, Dimension, Usage, WalletLease, WalletMode, WalletReport};
 use crate::request::ResourceId;
 
 /// Ten calls a second, and `burst` at once.
@@ -15,8 +13,7 @@ fn calls(burst: u64) -> BudgetConfig {
     BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 10).with_burst(burst)
 }
 
-/// Returns the budgets of the tests, of which most use only the first: calls and tokens, a second and a
-/// minute.
+/// Returns the keys of the budgets of the tests: most use only the first, which is that of [`calls`].
 fn keys() -> Vec<BudgetKey> {
     let tokens = BudgetConfig::per_minute(Dimension::TotalTokens, 1);
     BudgetKey::of_each(&[calls(1), tokens, calls(2)]).collect()
@@ -145,7 +142,7 @@ fn an_amount_that_a_lost_member_had_does_not_return_with_it() {
         // It comes back, and has spent one of them. The other member has spent all of the bucket.
         let returned = WalletReport { granted: 6, left: 0, spent: 1, call: 0, need: 0 };
         let returned = MemberReport { budgets: by_key([returned]), ..busy(report(1, 2, 1, 0)) };
-        let decided = decide(&mut leader, at(6_000), &[returned, needs(2, 2, 10, 10, 10)]);
+        let decided = decide(&mut leader, at(6_000), &[needs(2, 2, 10, 10, 10), returned]);
         assert_eq!(granted(&decided), [6, 10], "five more would be fifteen at once");
         assert_eq!(granted(&decide(&mut leader, at(6_200), &[])), [6, 12]);
     }
@@ -351,8 +348,7 @@ fn a_process_spends_what_was_granted_and_asks_for_what_its_next_call_needs() {
     let _ = admission.release(at(20), granted, &done);
     assert_eq!(left(&mut admission, at(20)), (60, 15, 45));
     // A provider that counts more lowers the wallet. What it says can never raise it.
-    let says =
-        |remaining| RateLimitFeedback { remaining: Some(remaining), ..RateLimitFeedback::of(Dimension::TotalTokens) };
+    let says = |remaining| Correction { remaining: Some(remaining), ..Correction::of(Dimension::TotalTokens) };
     admission.correct_budget(at(20), resource, &says(900));
     assert_eq!(left(&mut admission, at(20)), (60, 15, 45));
     admission.correct_budget(at(20), resource, &says(10));
