@@ -5,7 +5,9 @@ use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::budget::{BudgetConfig, BudgetKey, Correction, Dimension, Usage, WalletLease, WalletMode, WalletReport};
+use crate::budget::{
+    BudgetConfig, BudgetKey, Dimension, RateLimitFeedback, Usage, WalletLease, WalletMode, WalletReport,
+};
 use crate::request::ResourceId;
 
 /// Ten calls a second, and `burst` at once.
@@ -348,7 +350,8 @@ fn a_process_spends_what_was_granted_and_asks_for_what_its_next_call_needs() {
     let _ = admission.release(at(20), granted, &done);
     assert_eq!(left(&mut admission, at(20)), (60, 15, 45));
     // A provider that counts more lowers the wallet. What it says can never raise it.
-    let says = |remaining| Correction { remaining: Some(remaining), ..Correction::of(Dimension::TotalTokens) };
+    let says =
+        |remaining| RateLimitFeedback { remaining: Some(remaining), ..RateLimitFeedback::of(Dimension::TotalTokens) };
     admission.correct_budget(at(20), resource, &says(900));
     assert_eq!(left(&mut admission, at(20)), (60, 15, 45));
     admission.correct_budget(at(20), resource, &says(10));
