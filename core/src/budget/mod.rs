@@ -337,7 +337,7 @@ impl Budgets {
         }
         let mut wallets = core::mem::take(&mut self.unused_wallets);
         wallets.extend(self.entries.iter_mut().filter_map(|budget| Some((budget.key, budget.wallet.take()?))));
-        wallets.values_mut().for_each(Wallet::empty);
+        wallets.values_mut().for_each(Wallet::close);
         *self = Self { is_shared: self.is_shared, ..Self::new(now, configs, first_grant) };
         for budget in self.entries.iter_mut().filter(|_| self.is_shared) {
             budget.wallet = Some(wallets.remove(&budget.key).unwrap_or_default());

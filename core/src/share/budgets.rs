@@ -54,13 +54,14 @@ impl SharedBudget {
         self.config.burst.unwrap_or(self.config.limit)
     }
 
-    /// Counts what is outstanding of a wallet as spent.
+    /// Counts what is outstanding of a wallet as spent. The next report has the grants that have arrived.
+    /// Until then, decisions contain none: one that is still on its way would be spent as well.
     fn write_off(&mut self, now: Instant, wallet: &mut WalletRecord) {
         let outstanding = wallet.outstanding();
         self.bucket.take(now, outstanding);
-        let (granted, spent) = (wallet.granted, wallet.reported.spent.saturating_add(outstanding));
-        wallet.reported = WalletReport { granted, spent, ..WalletReport::default() };
-        wallet.is_current = false;
+        let spent = wallet.reported.spent.saturating_add(outstanding);
+        let reported = WalletReport { spent, ..WalletReport::default() };
+        *wallet = WalletRecord { granted: 0, reported, is_current: false };
     }
 
     /// Returns the time in which an amount refills, in nanoseconds.

@@ -131,22 +131,30 @@ fn what_a_dead_member_had_counts_as_spent_and_a_member_that_leaves_returns_it() 
 
 #[test]
 fn an_amount_that_a_lost_member_had_does_not_return_with_it() {
-    for has_new_leader in [false, true] {
+    // The leader that writes it off has granted it, or another one before or after the loss of the lease.
+    for (arrived, successor_at) in
+        [0, 6].into_iter().flat_map(|arrived| [None, Some(100), Some(5_050)].map(|at| (arrived, at)))
+    {
         let mut leader = leader_of(&[calls(10)], None);
         let busy = |report| MemberReport { started: 1, ..report };
-        assert_eq!(granted(&decide(&mut leader, at(0), &[busy(needs(1, 1, 0, 0, 6))])), [6]);
-        let reclaimed = decide(&mut leader, at(5_050), &[]);
-        if has_new_leader {
-            leader = leader_of(&[calls(10)], Some(reclaimed.snapshot));
+        let mut last = decide(&mut leader, at(0), &[busy(needs(1, 1, 0, 0, 6))]);
+        assert_eq!(granted(&last), [6]);
+        for now in [100, 5_050] {
+            last = decide(&mut leader, at(now), &[]);
+            if successor_at == Some(now) {
+                leader = leader_of(&[calls(10)], Some(last.snapshot.clone()));
+            }
         }
+        assert_eq!(granted(&last), [0], "a grant that has not arrived arrives no more");
         // Its six have refilled by now.
-        assert_eq!(granted(&decide(&mut leader, at(6_000), &[needs(2, 1, 0, 0, 10)])), [6, 10]);
-        // It comes back, and has spent one of them. The other member has spent all of the bucket.
-        let returned = WalletReport { granted: 6, left: 0, spent: 1, call: 0, need: 0 };
+        assert_eq!(granted(&decide(&mut leader, at(6_000), &[needs(2, 1, 0, 0, 10)])), [0, 10]);
+        // It comes back, and has spent one of them if they have arrived. The other member has spent all of
+        // the bucket.
+        let returned = WalletReport { granted: arrived, spent: arrived.min(1), ..WalletReport::default() };
         let returned = MemberReport { budgets: by_key([returned]), ..busy(report(1, 2, 1, 0)) };
         let decided = decide(&mut leader, at(6_000), &[needs(2, 2, 10, 10, 10), returned]);
-        assert_eq!(granted(&decided), [6, 10], "five more would be fifteen at once");
-        assert_eq!(granted(&decide(&mut leader, at(6_200), &[])), [6, 12]);
+        assert_eq!(granted(&decided), [arrived, 10], "five more would be fifteen at once");
+        assert_eq!(granted(&decide(&mut leader, at(6_200), &[])), [arrived, 12]);
     }
 }
 
@@ -410,6 +418,30 @@ fn a_process_that_has_lost_the_others_spends_its_part_from_then_on() {
     admission.lease_budgets(at(20_000), resource, &lease(9, WalletMode::Plentiful)).expect("known");
     let report = reported(&mut admission, at(20_000), resource);
     assert_eq!((report.left, report.spent), (1, 0), "what it spent alone is not counted");
+}
+
+#[test]
+fn budgets_that_change_while_the_others_are_lost_begin_empty_and_refill_by_their_part() {
+    let tokens = BudgetConfig::per_minute(Dimension::TotalTokens, 60_000);
+    // The budget is removed and added, or another one is added.
+    for steps in [vec![vec![], vec![calls(10)]], vec![vec![calls(10), tokens]]] {
+        let (mut admission, resource) = admission(&[calls(10)]);
+        let alone = lease(8, WalletMode::Alone { parts: 2 });
+        admission.lease_budgets(at(1_000), resource, &alone).expect("known");
+        for budgets in steps {
+            admission.set_budgets(at(5_000), resource, &budgets).expect("valid");
+        }
+        let mut starts = |now| {
+            let mut count = 0;
+            while let Ok(granted) = admission.try_acquire(at(now), &Request::new(resource)) {
+                let _ = admission.release(at(now), granted, &Outcome::Success.into());
+                count += 1;
+            }
+            admission.lease_budgets(at(now), resource, &alone).expect("known");
+            count
+        };
+        assert_eq!([5_000, 5_000, 5_400, 9_000].map(&mut starts), [0, 0, 2, 5], "five a second, and five at once");
+    }
 }
 
 #[test]
