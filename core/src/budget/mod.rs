@@ -379,8 +379,11 @@ impl Budgets {
 
     /// Hands back what the wallets do not need, and returns their states, for the leader.
     pub(crate) fn report(&mut self, now: Instant, waiting: &WaitingCalls) -> BTreeMap<BudgetKey, WalletReport> {
+        // A call that needs a budget which the leader does not have would keep amounts of the others in vain.
+        let is_in_vain = waiting.next.is_some_and(|estimate| self.is_unknown_to_leader(estimate));
+        let waiting = if is_in_vain { WaitingCalls::default() } else { *waiting };
         let report = |budget: &mut Budget| {
-            let report = budget.wallet.as_mut()?.report(now, waiting, budget.config.dimension);
+            let report = budget.wallet.as_mut()?.report(now, &waiting, budget.config.dimension);
             Some((budget.key, report))
         };
         self.entries.iter_mut().filter_map(report).collect()

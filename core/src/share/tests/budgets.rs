@@ -1,6 +1,6 @@
 //! Tests of the shared budgets: what the leader grants, and how a process spends it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
@@ -373,6 +373,42 @@ fn a_process_spends_what_was_granted_and_asks_for_what_its_next_call_needs() {
     admission.set_budgets(at(20), resource, &[tokens]).expect("valid");
     admission.lease_budgets(at(20), resource, &lease).expect("known");
     assert_eq!(left(&mut admission, at(20)), (60, 0, 50), "what was granted before is not granted again");
+}
+
+#[test]
+fn a_call_for_which_a_grant_does_nothing_asks_for_none() {
+    let tokens = BudgetConfig::per_minute(Dimension::TotalTokens, 600);
+    let (mut admission, resource) = admission(&[calls(5), tokens]);
+    let request = Request::new(resource).estimated(Usage::tokens(10, 0));
+    assert!(matches!(admission.acquire(at(0), &request), AcquireResult::Waiting(_)));
+    let mut asks = |mode, granted| {
+        admission.lease_budgets(at(0), resource, &WalletLease { granted, mode }).expect("known");
+        let asked = admission.report_budgets(at(0), resource).into_values();
+        asked.map(|report| (report.call, report.need)).collect::<BTreeSet<_>>()
+    };
+    // The leader does not have the budget of tokens, and then it does.
+    assert_eq!(asks(WalletMode::Plentiful, by_key([0])), [(0, 0)].into());
+    assert_eq!(asks(WalletMode::Plentiful, by_key([0, 0])), [(1, 1), (10, 10)].into());
+    // The process refills its own part of the budgets.
+    let calls_of = |asked: BTreeSet<(u64, u64)>| asked.into_iter().map(|(call, _)| call).max();
+    assert_eq!(calls_of(asks(WalletMode::Alone { parts: 1 }, by_key([0, 0]))), Some(0));
+}
+
+#[test]
+fn a_call_that_waited_until_its_deadline_may_be_tried_again_and_one_that_was_cancelled_is_not() {
+    for (is_cancelled, asked) in [(false, 1), (true, 0)] {
+        let (mut admission, resource) = admission(&[calls(5)]);
+        admission.lease_budgets(at(0), resource, &lease(0, WalletMode::Scarce)).expect("known");
+        let request = Request::new(resource).within(Duration::from_millis(50));
+        let AcquireResult::Waiting(waiter) = admission.acquire(at(0), &request) else { panic!("nothing is granted") };
+        if is_cancelled {
+            assert!(admission.cancel(at(10), waiter));
+        } else {
+            admission.handle_timeout(at(50));
+            assert!(matches!(admission.poll_effect(), Some(RequestEffect::Denied { .. })));
+        }
+        assert_eq!(reported(&mut admission, at(90), resource).call, asked);
+    }
 }
 
 #[test]
