@@ -71,7 +71,11 @@ fn a_repeated_report_and_a_lost_decision_change_no_amount() {
     for _ in 0..3 {
         decide(&mut leader, at(100), core::slice::from_ref(&returned));
     }
-    assert_eq!(granted(&decide(&mut leader, at(100), &[needs(2, 1, 0, 0, 9)])), [2, 2], "one of three is spent");
+    assert_eq!(
+        granted(&decide(&mut leader, at(100), &[needs(2, 1, 0, 0, 9)])),
+        [3, 1],
+        "one of three is spent, and one is a reserve"
+    );
 }
 
 #[test]
@@ -110,10 +114,28 @@ fn tenants_divide_a_budget_by_weight_whichever_member_they_are_at() {
 }
 
 #[test]
+fn a_member_whose_calls_are_denied_gets_as_many_as_one_whose_calls_wait() {
+    // Also if a call costs next to nothing.
+    for limit in [10, 1_000_000] {
+        let mut leader = leader_of(&[BudgetConfig { limit, ..calls(1) }], None);
+        let mut counts = vec![0, 0];
+        for beat in 1..=200 {
+            let waits = needs(1, beat, counts[0], counts[0], 1);
+            let tries = MemberReport { groups: Vec::new(), ..needs(2, beat, counts[1], counts[1], 1) };
+            counts = granted(&decide(&mut leader, at(beat * 100), &[waits, tries]));
+        }
+        assert!(counts[0].abs_diff(counts[1]) <= 2 && counts[0] + counts[1] >= 99, "{counts:?}");
+    }
+}
+
+#[test]
 fn while_nobody_waits_each_member_has_a_small_amount_for_its_next_call() {
-    let mut leader = leader_of(&[calls(80)], None);
-    let decided = decide(&mut leader, at(0), &[needs(1, 1, 0, 0, 0), needs(2, 1, 0, 0, 0)]);
-    assert_eq!((granted(&decided), decided.decision.is_scarce), (vec![10, 10], false));
+    for (burst, members, expected) in [(80, 2, 10), (3, 3, 1), (2, 3, 0)] {
+        let mut leader = leader_of(&[calls(burst)], None);
+        let reports: Vec<_> = (1..=members).map(|member| needs(member, 1, 0, 0, 0)).collect();
+        let decided = decide(&mut leader, at(0), &reports);
+        assert_eq!((granted(&decided), decided.decision.is_scarce), (vec![expected; members as usize], false));
+    }
 }
 
 #[test]
@@ -309,6 +331,60 @@ fn damaged_amounts_are_no_panic() {
     let resource = admission.resources().next().expect("it has one");
     admission.lease_budgets(at(200), resource, &member.wallet_lease(at(200))).expect("known");
     admission.report_budgets(at(200), resource);
+}
+
+/// Returns what a member gets that asks for five calls.
+fn gets_five(leader: &mut Coordinator, member: u64, now: u64) -> bool {
+    granted(&decide(leader, at(now), &[needs(member, 1, 0, 0, 5)])).last() == Some(&5)
+}
+
+#[test]
+fn a_damaged_report_is_ignored_or_closes_a_budget_for_an_hour_at_most() {
+    const MOST: u64 = 1 << 53;
+    const HOUR: u64 = 3_600_000;
+    let none = WalletReport::default();
+    for (damaged, is_ignored) in [
+        (WalletReport { left: MOST, ..none }, true),
+        (WalletReport { granted: 3, left: 2, spent: 1, ..none }, true),
+        (WalletReport { granted: MOST, left: MOST, ..none }, true),
+        (WalletReport { granted: 2, spent: MOST, ..none }, false),
+    ] {
+        let mut leader = leader_of(&[calls(10)], None);
+        assert_eq!(granted(&decide(&mut leader, at(0), &[needs(1, 1, 0, 0, 2)])), [2]);
+        decide(&mut leader, at(100), &[needs(1, 2, 2, 0, 0)]);
+        let damaged = MemberReport { budgets: by_key([damaged]), ..report(1, 3, 2, 0) };
+        assert_eq!(granted(&decide(&mut leader, at(100), &[damaged])), [2], "nothing is granted for it");
+        assert_eq!(gets_five(&mut leader, 2, 100), is_ignored);
+        // The member is lost.
+        decide(&mut leader, at(6_000), &[]);
+        assert!(gets_five(&mut leader, 3, HOUR + 10_000));
+    }
+    // A new member is damaged, and lost.
+    let mut leader = leader_of(&[calls(10)], None);
+    let damaged = WalletReport { granted: MOST, left: MOST, ..none };
+    decide(&mut leader, at(0), &[MemberReport { budgets: by_key([damaged]), ..report(1, 1, 0, 0) }]);
+    decide(&mut leader, at(6_000), &[]);
+    assert!(gets_five(&mut leader, 3, HOUR + 10_000));
+    // The snapshot is damaged.
+    let wallet = KnownWallet { granted: MOST, outstanding: MOST, spent: MOST };
+    let known = KnownMember { seq: 1, ended: 0, in_flight: 0, occupied: 0, budgets: by_key([wallet]) };
+    let damaged =
+        LeaderSnapshot { members: [(MemberId(1), known)].into(), budgets: by_key([i64::MIN]), ..snapshot(1, 0) };
+    let mut leader = leader_of(&[calls(10)], Some(damaged));
+    decide(&mut leader, at(6_000), &[]);
+    assert!(gets_five(&mut leader, 3, HOUR + 10_000));
+}
+
+#[test]
+fn grants_of_decisions_that_were_lost_count_from_the_second_report_of_them() {
+    let mut leader = leader_of(&[calls(10)], None);
+    decide(&mut leader, at(0), &[needs(1, 1, 0, 0, 0)]);
+    // Another leader has granted eight in all, of which five are spent.
+    for (seq, expected) in [(2, 2), (3, 10)] {
+        let last = granted(&decide(&mut leader, at(0), &[needs(1, seq, 8, 5, 2)]));
+        assert_eq!(last, [expected]);
+    }
+    assert!(!gets_five(&mut leader, 2, 0), "none is left");
 }
 
 /// Returns a request admission whose budgets are shared.
