@@ -337,7 +337,7 @@ impl Budgets {
         }
         let mut wallets = core::mem::take(&mut self.unused_wallets);
         wallets.extend(self.entries.iter_mut().filter_map(|budget| Some((budget.key, budget.wallet.take()?))));
-        wallets.values_mut().for_each(Wallet::empty);
+        wallets.values_mut().for_each(Wallet::close);
         *self = Self { is_shared: self.is_shared, ..Self::new(now, configs, first_grant) };
         for budget in self.entries.iter_mut().filter(|_| self.is_shared) {
             budget.wallet = Some(wallets.remove(&budget.key).unwrap_or_default());
@@ -379,8 +379,11 @@ impl Budgets {
 
     /// Hands back what the wallets do not need, and returns their states, for the leader.
     pub(crate) fn report(&mut self, now: Instant, waiting: &WaitingCalls) -> BTreeMap<BudgetKey, WalletReport> {
+        // A call that needs a budget which the leader does not have would keep amounts of the others in vain.
+        let is_in_vain = waiting.next.is_some_and(|estimate| self.is_unknown_to_leader(estimate));
+        let waiting = if is_in_vain { WaitingCalls::default() } else { *waiting };
         let report = |budget: &mut Budget| {
-            let report = budget.wallet.as_mut()?.report(now, waiting, budget.config.dimension);
+            let report = budget.wallet.as_mut()?.report(now, &waiting, budget.config.dimension);
             Some((budget.key, report))
         };
         self.entries.iter_mut().filter_map(report).collect()

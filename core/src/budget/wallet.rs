@@ -264,9 +264,10 @@ impl Wallet {
         self.spent = self.spent.saturating_add(beyond);
     }
 
-    /// Hands back the amount in the wallet.
-    pub(super) fn empty(&mut self) {
+    /// Hands back the amount in the wallet. The next lease applies as if it were the first one.
+    pub(super) fn close(&mut self) {
         self.left = 0;
+        self.mode = WalletMode::Closed;
     }
 
     /// Hands back what is not needed, and returns the state.

@@ -73,14 +73,18 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
         if self.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
+        let is_member_due = self.session.lock().is_member_due(now);
         let (demand, cap, budgets, wallets) = self.gate.with(|machine, now| {
             self.lease_budgets(machine, now);
             let cap = machine.stats(now, self.resource).map_or(1, |stats| stats.effective_max);
-            let wallets = machine.report_budgets(now, self.resource);
+            let wallets = is_member_due.then(|| machine.report_budgets(now, self.resource));
             (machine.demand(self.resource), cap, machine.budgets(self.resource), wallets)
         });
         let mut session = self.session.lock();
-        session.set_budgets(budgets, wallets);
+        session.set_budgets(budgets);
+        if let Some(wallets) = wallets {
+            session.set_wallets(wallets);
+        }
         session.handle_timeout(now, &demand, cap);
     }
 
@@ -99,12 +103,16 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
     /// Handles the reply to the last step of a role, see [`Session::on_reply`], and serves the waiters of
     /// the gate after a change of the share.
     pub fn on_reply(&self, role: Role, reply: Result<StoreReply, String>) {
-        // No call may start between the two: it would spend amounts of a lease that has lapsed.
-        let has_changed = self.gate.with(|machine, now| {
-            let has_changed = self.session.lock().on_reply(now, role, reply);
-            self.lease_budgets(machine, now);
-            has_changed
-        });
+        let has_changed = match role {
+            // No call may start between the two: it would spend amounts of a lease that has lapsed.
+            Role::Member => self.gate.with(|machine, now| {
+                let has_changed = self.session.lock().on_reply(now, role, reply);
+                self.lease_budgets(machine, now);
+                has_changed
+            }),
+            // It changes no lease. A decision takes long, and calls need not wait for it.
+            Role::Leader => self.session.lock().on_reply(self.gate.host().now(), role, reply),
+        };
         if has_changed {
             self.refresh();
         }

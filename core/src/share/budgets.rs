@@ -30,14 +30,21 @@ const SCARCE_FOR: Duration = Duration::from_secs(1);
 /// in this many, so that a call need not wait for a grant.
 const RESERVE_PARTS: u64 = 4;
 
+/// The parts of a nanosecond in which refill times are counted. At least as many as a weight can be, so that
+/// also a cheap call costs something.
+const COST_UNITS: u128 = 1 << 16;
+
+/// What refills in this time, or in its window if that is longer, is the most by which a bucket can be
+/// overdrawn. It bounds the effect of damaged amounts.
+const LONGEST_DEBT: Duration = Duration::from_secs(3_600);
+
 /// The budgets of a leader.
 #[derive(Debug)]
 pub(super) struct SharedBudgets {
     budgets: BTreeMap<BudgetKey, SharedBudget>,
-    /// The amounts with which buckets begin.
-    inherited: BTreeMap<BudgetKey, i64>,
-    /// Whether all other buckets begin empty, and not full.
-    begins_empty: bool,
+    /// The amounts with which buckets begin. Those that it does not contain begin empty. `None` if all begin
+    /// full.
+    inherited: Option<BTreeMap<BudgetKey, i64>>,
     /// The start tag of the member that was served last.
     served: u64,
     scarce_until: Instant,
@@ -54,18 +61,36 @@ impl SharedBudget {
         self.config.burst.unwrap_or(self.config.limit)
     }
 
-    /// Counts what is outstanding of a wallet as spent.
-    fn write_off(&mut self, now: Instant, wallet: &mut WalletRecord) {
-        let outstanding = wallet.outstanding();
-        self.bucket.take(now, outstanding);
-        let (granted, spent) = (wallet.granted, wallet.reported.spent.saturating_add(outstanding));
-        wallet.reported = WalletReport { granted, spent, ..WalletReport::default() };
-        wallet.is_current = false;
+    fn longest_debt(&self) -> Duration {
+        self.config.window.max(LONGEST_DEBT)
     }
 
-    /// Returns the time in which an amount refills, in nanoseconds.
-    fn refill_ns(&self, amount: u64) -> u128 {
-        u128::from(amount) * u128::from(self.config.window.as_nanos()) / u128::from(self.config.limit.max(1))
+    /// Takes an amount that was spent.
+    fn charge(&mut self, now: Instant, amount: u64) {
+        self.bucket.take(now, amount);
+        let lowest = -self.bucket.gain(self.longest_debt());
+        self.bucket.clamp_credit(now, lowest, i128::MAX);
+    }
+
+    /// Counts what is outstanding of a wallet as spent. The next report has the grants that have arrived.
+    /// Until then, decisions contain none: one that is still on its way would be spent as well.
+    fn write_off(&mut self, now: Instant, wallet: &mut WalletRecord) {
+        let outstanding = wallet.outstanding();
+        self.charge(now, outstanding);
+        let spent = wallet.reported.spent.saturating_add(outstanding);
+        let reported = WalletReport { spent, ..WalletReport::default() };
+        *wallet = WalletRecord { granted: 0, reported, is_current: false };
+    }
+
+    /// Returns the time in which an amount refills, in units of 1 / [`COST_UNITS`] ns.
+    fn cost(&self, amount: u64) -> u128 {
+        let amount = u128::from(amount) * u128::from(self.config.window.as_nanos());
+        amount.saturating_mul(COST_UNITS) / u128::from(self.config.limit.max(1))
+    }
+
+    /// Returns the most that a call counts, so that damaged amounts do not exhaust the clock.
+    fn most_cost(&self) -> u128 {
+        u128::from(self.longest_debt().as_nanos()) * COST_UNITS
     }
 }
 
@@ -76,8 +101,8 @@ pub(super) struct MemberBudgets {
     /// When the member was served last, by the clock of start-time fair queueing: it counts refill time
     /// divided by weight.
     served: u64,
-    /// The refill time of what it got then, in nanoseconds.
-    cost_ns: u64,
+    /// The refill time of what it got then, in units of 1 / [`COST_UNITS`] ns.
+    cost: u128,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,11 +166,16 @@ impl MemberBudgets {
         }
     }
 
-    /// Returns what the next call needs of each budget, if it waits. A call with a part of it on the way gets
-    /// the whole: the member hands back a part before the rest arrives.
+    /// Returns whether the next call needs a grant.
+    pub(super) fn has_next_call(&self) -> bool {
+        self.wallets.values().any(|wallet| wallet.on_its_way() < wallet.reported.call)
+    }
+
+    /// Returns what the next call needs of each budget, if it needs a grant. A call with a part of it on the
+    /// way gets the whole: the member hands back a part before the rest arrives.
     fn next_call(&self) -> Option<Vec<(BudgetKey, u64)>> {
-        let waits = self.wallets.values().any(|wallet| wallet.on_its_way() < wallet.reported.call);
-        waits.then(|| self.wallets.iter().map(|(key, wallet)| (*key, wallet.reported.call)).collect())
+        let needs = || self.wallets.iter().map(|(key, wallet)| (*key, wallet.reported.call)).collect();
+        self.has_next_call().then(needs)
     }
 
     /// Grants an amount of a budget that the member has reported.
@@ -167,15 +197,15 @@ impl Claimant<'_> {
     /// Returns when the member has used up what it got, by the clock of [`MemberBudgets::served`]. The
     /// present weight counts: that of a member without waiting calls is next to nothing.
     fn served_until(&self) -> u64 {
-        self.budgets.served.saturating_add(self.budgets.cost_ns / u64::from(self.weight.max(1)))
+        let cost = self.budgets.cost / u128::from(self.weight.max(1));
+        self.budgets.served.saturating_add(u64::try_from(cost).unwrap_or(u64::MAX))
     }
 }
 
 impl SharedBudgets {
-    /// Creates a set without budgets. `inherited` are the amounts of the last leader; `begins_empty` means
-    /// that there was one, which may also have had others.
-    pub(super) fn new(inherited: BTreeMap<BudgetKey, i64>, begins_empty: bool) -> Self {
-        Self { budgets: BTreeMap::new(), inherited, begins_empty, served: 0, scarce_until: Instant::ZERO }
+    /// Creates a set without budgets. `inherited` are the amounts of the last leader, if there was one.
+    pub(super) fn new(inherited: Option<BTreeMap<BudgetKey, i64>>) -> Self {
+        Self { budgets: BTreeMap::new(), inherited, served: 0, scarce_until: Instant::ZERO }
     }
 
     /// Sets the budgets. Those that change keep their amounts. One that is added to others begins empty,
@@ -196,16 +226,15 @@ impl SharedBudgets {
                 budget.bucket.set_burst(now, budget.burst());
                 continue;
             }
-            let mut bucket = Bucket::new(now, config);
-            let amount = self.inherited.get(&key).copied();
-            if let Some(amount) = amount.or(self.begins_empty.then_some(0)) {
-                bucket.lower_to(now, u64::try_from(amount).unwrap_or(0));
-                bucket.take(now, amount.min(0).unsigned_abs().min(MAX_LIMIT));
+            let mut budget = SharedBudget { config: *config, bucket: Bucket::new(now, config) };
+            if let Some(inherited) = &self.inherited {
+                let amount = inherited.get(&key).copied().unwrap_or(0);
+                budget.bucket.lower_to(now, u64::try_from(amount).unwrap_or(0));
+                budget.charge(now, amount.min(0).unsigned_abs());
             }
-            self.budgets.insert(key, SharedBudget { config: *config, bucket });
+            self.budgets.insert(key, budget);
         }
-        self.inherited.clear();
-        self.begins_empty = true;
+        self.inherited = Some(BTreeMap::new());
     }
 
     /// Returns the amount in each bucket, rounded down.
@@ -215,8 +244,7 @@ impl SharedBudgets {
 
     /// Empties the buckets: another leader has granted amounts that this one does not know.
     pub(super) fn empty(&mut self, now: Instant) {
-        self.begins_empty = true;
-        self.inherited.clear();
+        self.inherited = Some(BTreeMap::new());
         for budget in self.budgets.values_mut() {
             budget.bucket.lower_to(now, 0);
         }
@@ -238,7 +266,7 @@ impl SharedBudgets {
                 }
                 continue;
             };
-            if report.granted.max(report.spent).max(report.left) > MAX_NUMBER {
+            if report.granted.max(report.spent) > MAX_NUMBER || report.left > report.granted {
                 continue;
             }
             let wallet = member.wallets.entry(*key).or_insert_with(|| {
@@ -246,12 +274,17 @@ impl SharedBudgets {
                 let reported = WalletReport { spent: report.spent, ..WalletReport::default() };
                 WalletRecord { reported, ..WalletRecord::default() }
             });
+            if wallet.is_current && report.granted > wallet.granted {
+                // Decisions that were lost may have granted more. Then the next report says so, too.
+                wallet.is_current = false;
+                continue;
+            }
             let before = wallet.reported.spent;
             if core::mem::replace(&mut wallet.is_current, true) {
                 budget.bucket.give(now, before.saturating_sub(report.spent));
             }
-            budget.bucket.take(now, report.spent.saturating_sub(before));
-            // A leader whose decisions were lost may have granted more.
+            budget.charge(now, report.spent.saturating_sub(before));
+            // This leader may not know of grants of another one, or has written them off.
             wallet.granted = wallet.granted.max(report.granted);
             let (call, need) = (report.call.min(MAX_LIMIT), report.need.min(MAX_LIMIT));
             wallet.reported = WalletReport { call, need, ..*report };
@@ -318,17 +351,17 @@ impl SharedBudgets {
             if !calls.iter().all(fits) {
                 return false;
             }
-            let mut refill_ns = 0;
+            let mut cost = 0;
             for (key, call) in calls {
                 claimant.budgets.grant(key, call);
                 if let (Some(left), Some(budget)) = (left.get_mut(&key), self.budgets.get(&key)) {
                     *left = left.saturating_sub(call);
-                    refill_ns = refill_ns.max(budget.refill_ns(call));
+                    cost = cost.max(budget.cost(call).min(budget.most_cost()));
                 }
             }
             self.served = self.served.max(claimant.served_until());
             claimant.budgets.served = self.served;
-            claimant.budgets.cost_ns = u64::try_from(refill_ns).unwrap_or(u64::MAX);
+            claimant.budgets.cost = cost;
         }
         true
     }
@@ -359,7 +392,7 @@ impl SharedBudgets {
                 let Some(wallet) = claimant.budgets.wallets.get(key).filter(|wallet| wallet.is_current) else {
                     continue;
                 };
-                let reserve = budget.burst() / RESERVE_PARTS / members;
+                let reserve = (budget.burst() / RESERVE_PARTS / members).max(u64::from(budget.burst() >= members));
                 let amount = reserve.saturating_sub(wallet.outstanding()).min(*left);
                 claimant.budgets.grant(*key, amount);
                 *left -= amount;

@@ -201,6 +201,15 @@ impl MemberRecord {
         Demand { groups: &self.groups, served: self.served }
     }
 
+    /// Returns the groups with waiting calls, or none if the member counts as one without.
+    fn waiting_groups(&self, now: Instant) -> impl Iterator<Item = &GroupDemand> {
+        self.groups.iter().filter(move |group| group.demand > 0 && now < self.waits_until)
+    }
+
+    fn has_waiting_calls(&self, now: Instant) -> bool {
+        self.waiting_groups(now).next().is_some()
+    }
+
     fn known(&self) -> KnownMember {
         KnownMember {
             seq: self.seq,
@@ -245,7 +254,7 @@ impl Coordinator {
         let has_snapshot = lead.snapshot.is_some();
         let last_limit = lead.snapshot.as_ref().map_or(controller.limit(now), |snapshot| snapshot.limit);
         let cut_version = lead.snapshot.as_ref().map_or(0, |snapshot| snapshot.cut_version);
-        let amounts = lead.snapshot.as_ref().map_or(BTreeMap::new(), |snapshot| snapshot.budgets.clone());
+        let amounts = lead.snapshot.as_ref().map(|snapshot| snapshot.budgets.clone());
         let (version, members) = lead.snapshot.map_or((0, BTreeMap::new()), |snapshot| {
             let version = if snapshot.version > MAX_VERSION { HIGH_VERSION } else { snapshot.version };
             let record = |(id, known)| (id, MemberRecord::new(now, version, &known));
@@ -260,7 +269,7 @@ impl Coordinator {
             last_limit,
             turn: 0,
             controller,
-            budgets: SharedBudgets::new(amounts, has_snapshot || lead.is_damaged),
+            budgets: SharedBudgets::new(amounts.or(lead.is_damaged.then(BTreeMap::new))),
             members,
             version,
             first_version: version + 1,
@@ -327,9 +336,10 @@ impl Coordinator {
     /// Sets the budgets that all members share: those of the resource, which are valid. They must be set
     /// before the first reports are processed. Without a change it has no effect.
     ///
-    /// A new leader continues from the amounts in the snapshot. Without one, the budgets are full, until a
-    /// report shows that there was another leader: then they are empty. A budget that is not in the snapshot,
-    /// or that is added later, begins empty.
+    /// A new leader continues from the amounts in the snapshot, and a budget that it does not contain begins
+    /// empty. Without a snapshot, the first budgets that are set begin full. They are emptied if a report
+    /// shows that there was another leader. If the snapshot is damaged, they begin empty. Budgets that are
+    /// added later begin empty.
     pub fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) {
         self.budgets.set(self.time.observe(now), budgets);
     }
@@ -588,8 +598,7 @@ impl Coordinator {
     /// have next to nothing of it. Without waiting calls, the members have equal parts.
     fn parts(&self, now: Instant) -> BTreeMap<MemberId, u32> {
         let waiting = |record: &MemberRecord| {
-            let groups = record.groups.iter().filter(|group| group.demand > 0 && now < record.waits_until);
-            groups.map(|group| GroupDemand { demand: u32::MAX, ..*group }).collect()
+            record.waiting_groups(now).map(|group| GroupDemand { demand: u32::MAX, ..*group }).collect()
         };
         let open = self.members.iter().filter(|(_, record)| record.is_open());
         let groups: BTreeMap<MemberId, Vec<GroupDemand>> = open.map(|(id, record)| (*id, waiting(record))).collect();
@@ -599,12 +608,19 @@ impl Coordinator {
 
     /// Grants amounts of the budgets. `parts` contains the members that may get some. Returns whether one
     /// waits.
+    ///
+    /// A call that was denied does not wait, so its member has next to no part. It gets that of a member with
+    /// waiting calls, on average: else its next try would succeed after thousands of calls of the others.
     fn grant_budgets(&mut self, now: Instant, parts: &BTreeMap<MemberId, u32>) -> bool {
+        let with_waiting = self.members.values().filter(|record| record.is_open() && record.has_waiting_calls(now));
+        let mean_part = PACE_PARTS.checked_div(u32::try_from(with_waiting.count()).unwrap_or(u32::MAX));
         let (mut claimants, mut outstanding) = (Vec::new(), BTreeMap::new());
         for (id, record) in &mut self.members {
             record.budgets.add_outstanding(&mut outstanding);
             if let Some(part) = parts.get(id) {
-                claimants.push(Claimant { budgets: &mut record.budgets, weight: *part });
+                let is_denied = record.budgets.has_next_call() && !record.has_waiting_calls(now);
+                let weight = mean_part.filter(|_| is_denied).unwrap_or(*part);
+                claimants.push(Claimant { budgets: &mut record.budgets, weight });
             }
         }
         self.budgets.grant(now, &mut claimants, &outstanding)

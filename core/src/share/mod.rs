@@ -2,7 +2,8 @@
 //!
 //! Each process drives a [`Member`]. One of them also drives a [`Coordinator`], the leader. They exchange
 //! messages through a *store*, which every process can reach. The leader owns the one limit and divides it
-//! into *shares*. A member starts calls within its share and needs no round trip for a call.
+//! into *shares*. A member starts calls within its share and needs no round trip for a call, except for an
+//! amount of a [budget](#budgets) that it does not have yet.
 //!
 //! ```text
 //!   Member ---- MemberReport: seq, version, calls, demand --------> Store ----> Coordinator
@@ -144,21 +145,28 @@
 //! The rate and the burst are those of the leader. A member gets grants of the budgets that it has reported.
 //! Of a budget that the leader does not have, nothing is granted, and
 //! [`CallWait::SharedBudget`](crate::request::CallWait::SharedBudget) says so. A budget that is added to
-//! those of a leader, or that the snapshot does not contain, begins empty.
+//! those of a leader, or that the snapshot does not contain, begins empty. Budgets do not refill while there
+//! is no leader.
 //!
 //! The leader grants the next call of each member first, by weight, with all its budgets at once. What is
 //! left is divided by weighted max-min fairness. A report asks for what can start soon: the calls that wait
 //! and have a slot, and what was taken in the last 0.2 to 0.4 s. A call that was denied because its budget
-//! was spent, and so does not wait, counts for one second. While no member waits, each has a small
-//! amount for its next call. As soon as one waits, the others hand back what they do not use, and a member
-//! whose next call does not fit hands back all of its wallet: two members with a part of what each needs
-//! would wait for ever.
+//! was spent, and so does not wait, counts for one second, with the weight of an average member whose calls
+//! wait. While no member waits, each has a reserve for its next call: of a quarter of the burst its equal
+//! part, and at least 1 if the burst is 1 or more for each member. A larger call waits for a grant, about 0.1
+//! to 0.3 s, also if the bucket is full. As soon as one waits, the others hand back what they do not use, and
+//! a member whose next call does not fit hands back all of its wallet: two members with a part of what each
+//! needs would wait for ever.
 //!
 //! A wallet is leased like a share. When the lease lapses, the member hands it back, and when the leader
 //! reclaims the lease, it counts the wallet as spent, also if the member returns: as much may have refilled
-//! since then, and both at once could be more than the burst. With the snapshot, the next leader gets the
-//! amount in each bucket, and what is outstanding at each member. Without a snapshot its buckets are full,
-//! and empty once a report shows that there were other decisions.
+//! since then, and both at once could be more than the burst. A grant that is still on its way at this time
+//! is taken out of the decisions. With the snapshot, the next leader gets the amount in each bucket, and what
+//! is outstanding at each member. Without a snapshot its buckets are full, and empty once a report shows that
+//! there were other decisions. With a damaged one they begin empty.
+//!
+//! A report with impossible amounts is ignored. Others that are damaged can overdraw a bucket by what refills
+//! in an hour, or in its window if that is longer.
 //!
 //! A remaining amount that a provider states lowers the wallet of the process that reads it. A lower limit
 //! that it states has no effect on a shared budget.
@@ -188,7 +196,7 @@
 //! | leader killed | shares stay valid, and the limit stays until another member takes the lead |
 //! | store unreachable for less than the TTL | none, except that no amounts of budgets are granted |
 //! | store unreachable for longer | [`OnLoss`] |
-//! | store flushed, or its last writes lost | the leader writes its state again with the next decision |
+//! | store flushed, or its last writes lost | the leader writes its state again; no amounts until then |
 //! | process suspended for longer than the TTL | no call starts on the lapsed lease, nor for a TTL after it |
 //!
 //! # When more calls than the limit are in flight

@@ -186,11 +186,16 @@ impl<L: RawMutex> Session<L> {
     }
 
     /// Sets the budgets of the resource
-    /// ([`RequestAdmission::budgets`](crate::request::RequestAdmission::budgets)) and their states
-    /// ([`RequestAdmission::report_budgets`](crate::request::RequestAdmission::report_budgets)), before
+    /// ([`RequestAdmission::budgets`](crate::request::RequestAdmission::budgets)), before
     /// [`Session::handle_timeout`]. Without budgets it need not be called.
-    pub fn set_budgets(&mut self, budgets: Vec<BudgetConfig>, wallets: BTreeMap<BudgetKey, WalletReport>) {
+    pub fn set_budgets(&mut self, budgets: Vec<BudgetConfig>) {
         self.budgets = budgets;
+    }
+
+    /// Sets the states of the budgets
+    /// ([`RequestAdmission::report_budgets`](crate::request::RequestAdmission::report_budgets)), before
+    /// [`Session::handle_timeout`] if [`Session::is_member_due`]. Without budgets it need not be called.
+    pub fn set_wallets(&mut self, wallets: BTreeMap<BudgetKey, WalletReport>) {
         self.member.with(|member| member.set_wallets(wallets));
     }
 
@@ -368,6 +373,13 @@ impl<L: RawMutex> Session<L> {
         of_member.into_iter().chain(of_leader).min().map(|at| self.member.to_host(at))
     }
 
+    /// Returns whether [`Session::handle_timeout`] at `now` makes steps of the member.
+    #[must_use]
+    pub fn is_member_due(&self, now: Instant) -> bool {
+        let now = self.member.to_member(now);
+        self.is_member_idle() && self.member.with(|member| member.poll_timeout()).is_some_and(|at| at <= now)
+    }
+
     /// Returns whether the process has left: no step follows.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -490,6 +502,7 @@ mod tests {
         let (mut session, _) = session(1);
         let mut store = MemoryStore::default();
         let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
+        assert!(session.is_member_due(now));
         session.handle_timeout(now, &demand(1), CAP);
         let member = session.poll_step(Role::Member);
         assert!(matches!(member, Some(StoreStep::Report(_))), "{member:?}");
@@ -498,6 +511,7 @@ mod tests {
         session.handle_timeout(later, &demand(1), CAP);
         let leader = session.poll_step(Role::Leader);
         assert!(matches!(leader, Some(StoreStep::ReportsSince(_))), "{leader:?}");
+        assert!(!session.is_member_due(later), "the reply to its step is awaited");
         assert_eq!(session.poll_timeout(), None, "both replies are awaited");
         assert!(!session.on_reply(later, Role::Member, Err("it is unreachable".to_string())));
         let member = session.poll_step(Role::Member);

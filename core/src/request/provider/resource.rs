@@ -137,10 +137,13 @@ impl Resource {
     pub(in crate::request) fn report_budgets(&mut self, now: Instant) -> BTreeMap<BudgetKey, WalletReport> {
         let mut waiting = self.waiting;
         waiting.room = self.controller.limit(now).saturating_sub(self.controller.in_flight());
-        waiting.next = self.budget_wait.map(|(_, estimate)| estimate);
+        // A grant does nothing for a call that waits for an instant.
+        let needs_grant = |at: Instant| at == Instant::MAX;
+        waiting.next = self.budget_wait.filter(|(at, _)| needs_grant(*at)).map(|(_, estimate)| estimate);
         if let Some(DeniedCall { estimate, .. }) = self.denied.filter(|_| self.waiting.count == 0) {
             waiting.add(estimate);
-            waiting.next = self.budgets.fits_at(now, estimate).map(|_| estimate).filter(|_| waiting.room > 0);
+            let is_next = waiting.room > 0 && self.budgets.fits_at(now, estimate).is_some_and(needs_grant);
+            waiting.next = is_next.then_some(estimate);
         }
         self.denied = self.denied.filter(|denied| denied.is_recent(now));
         self.budgets.report(now, &waiting)

@@ -289,7 +289,8 @@ impl ProviderModel {
         let waiter = shared.waiters.remove(key)?;
         self.queue.fair.withdraw(waiter.node);
         let resource = &mut self.resources[waiter.slot()];
-        if let Some((fits_at, estimate)) = resource.budget_wait {
+        let is_expired = waiter.deadline.is_some_and(|end| end <= now);
+        if let Some((fits_at, estimate)) = resource.budget_wait.filter(|_| is_expired) {
             resource.note_denied(now, Block::Budget(fits_at), estimate);
         }
         self.remove_bookkeeping(key, &waiter, shared);

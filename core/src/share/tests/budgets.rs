@@ -1,6 +1,6 @@
 //! Tests of the shared budgets: what the leader grants, and how a process spends it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
@@ -71,7 +71,11 @@ fn a_repeated_report_and_a_lost_decision_change_no_amount() {
     for _ in 0..3 {
         decide(&mut leader, at(100), core::slice::from_ref(&returned));
     }
-    assert_eq!(granted(&decide(&mut leader, at(100), &[needs(2, 1, 0, 0, 9)])), [2, 2], "one of three is spent");
+    assert_eq!(
+        granted(&decide(&mut leader, at(100), &[needs(2, 1, 0, 0, 9)])),
+        [3, 1],
+        "one of three is spent, and one is a reserve"
+    );
 }
 
 #[test]
@@ -110,10 +114,28 @@ fn tenants_divide_a_budget_by_weight_whichever_member_they_are_at() {
 }
 
 #[test]
+fn a_member_whose_calls_are_denied_gets_as_many_as_one_whose_calls_wait() {
+    // Also if a call costs next to nothing.
+    for limit in [10, 1_000_000] {
+        let mut leader = leader_of(&[BudgetConfig { limit, ..calls(1) }], None);
+        let mut counts = vec![0, 0];
+        for beat in 1..=200 {
+            let waits = needs(1, beat, counts[0], counts[0], 1);
+            let tries = MemberReport { groups: Vec::new(), ..needs(2, beat, counts[1], counts[1], 1) };
+            counts = granted(&decide(&mut leader, at(beat * 100), &[waits, tries]));
+        }
+        assert!(counts[0].abs_diff(counts[1]) <= 2 && counts[0] + counts[1] >= 99, "{counts:?}");
+    }
+}
+
+#[test]
 fn while_nobody_waits_each_member_has_a_small_amount_for_its_next_call() {
-    let mut leader = leader_of(&[calls(80)], None);
-    let decided = decide(&mut leader, at(0), &[needs(1, 1, 0, 0, 0), needs(2, 1, 0, 0, 0)]);
-    assert_eq!((granted(&decided), decided.decision.is_scarce), (vec![10, 10], false));
+    for (burst, members, expected) in [(80, 2, 10), (3, 3, 1), (2, 3, 0)] {
+        let mut leader = leader_of(&[calls(burst)], None);
+        let reports: Vec<_> = (1..=members).map(|member| needs(member, 1, 0, 0, 0)).collect();
+        let decided = decide(&mut leader, at(0), &reports);
+        assert_eq!((granted(&decided), decided.decision.is_scarce), (vec![expected; members as usize], false));
+    }
 }
 
 #[test]
@@ -131,22 +153,30 @@ fn what_a_dead_member_had_counts_as_spent_and_a_member_that_leaves_returns_it() 
 
 #[test]
 fn an_amount_that_a_lost_member_had_does_not_return_with_it() {
-    for has_new_leader in [false, true] {
+    // The leader that writes it off has granted it, or another one before or after the loss of the lease.
+    for (arrived, successor_at) in
+        [0, 6].into_iter().flat_map(|arrived| [None, Some(100), Some(5_050)].map(|at| (arrived, at)))
+    {
         let mut leader = leader_of(&[calls(10)], None);
         let busy = |report| MemberReport { started: 1, ..report };
-        assert_eq!(granted(&decide(&mut leader, at(0), &[busy(needs(1, 1, 0, 0, 6))])), [6]);
-        let reclaimed = decide(&mut leader, at(5_050), &[]);
-        if has_new_leader {
-            leader = leader_of(&[calls(10)], Some(reclaimed.snapshot));
+        let mut last = decide(&mut leader, at(0), &[busy(needs(1, 1, 0, 0, 6))]);
+        assert_eq!(granted(&last), [6]);
+        for now in [100, 5_050] {
+            last = decide(&mut leader, at(now), &[]);
+            if successor_at == Some(now) {
+                leader = leader_of(&[calls(10)], Some(last.snapshot.clone()));
+            }
         }
+        assert_eq!(granted(&last), [0], "a grant that has not arrived arrives no more");
         // Its six have refilled by now.
-        assert_eq!(granted(&decide(&mut leader, at(6_000), &[needs(2, 1, 0, 0, 10)])), [6, 10]);
-        // It comes back, and has spent one of them. The other member has spent all of the bucket.
-        let returned = WalletReport { granted: 6, left: 0, spent: 1, call: 0, need: 0 };
+        assert_eq!(granted(&decide(&mut leader, at(6_000), &[needs(2, 1, 0, 0, 10)])), [0, 10]);
+        // It comes back, and has spent one of them if they have arrived. The other member has spent all of
+        // the bucket.
+        let returned = WalletReport { granted: arrived, spent: arrived.min(1), ..WalletReport::default() };
         let returned = MemberReport { budgets: by_key([returned]), ..busy(report(1, 2, 1, 0)) };
         let decided = decide(&mut leader, at(6_000), &[needs(2, 2, 10, 10, 10), returned]);
-        assert_eq!(granted(&decided), [6, 10], "five more would be fifteen at once");
-        assert_eq!(granted(&decide(&mut leader, at(6_200), &[])), [6, 12]);
+        assert_eq!(granted(&decided), [arrived, 10], "five more would be fifteen at once");
+        assert_eq!(granted(&decide(&mut leader, at(6_200), &[])), [arrived, 12]);
     }
 }
 
@@ -303,6 +333,60 @@ fn damaged_amounts_are_no_panic() {
     admission.report_budgets(at(200), resource);
 }
 
+/// Returns what a member gets that asks for five calls.
+fn gets_five(leader: &mut Coordinator, member: u64, now: u64) -> bool {
+    granted(&decide(leader, at(now), &[needs(member, 1, 0, 0, 5)])).last() == Some(&5)
+}
+
+#[test]
+fn a_damaged_report_is_ignored_or_closes_a_budget_for_an_hour_at_most() {
+    const MOST: u64 = 1 << 53;
+    const HOUR: u64 = 3_600_000;
+    let none = WalletReport::default();
+    for (damaged, is_ignored) in [
+        (WalletReport { left: MOST, ..none }, true),
+        (WalletReport { granted: 3, left: 2, spent: 1, ..none }, true),
+        (WalletReport { granted: MOST, left: MOST, ..none }, true),
+        (WalletReport { granted: 2, spent: MOST, ..none }, false),
+    ] {
+        let mut leader = leader_of(&[calls(10)], None);
+        assert_eq!(granted(&decide(&mut leader, at(0), &[needs(1, 1, 0, 0, 2)])), [2]);
+        decide(&mut leader, at(100), &[needs(1, 2, 2, 0, 0)]);
+        let damaged = MemberReport { budgets: by_key([damaged]), ..report(1, 3, 2, 0) };
+        assert_eq!(granted(&decide(&mut leader, at(100), &[damaged])), [2], "nothing is granted for it");
+        assert_eq!(gets_five(&mut leader, 2, 100), is_ignored);
+        // The member is lost.
+        decide(&mut leader, at(6_000), &[]);
+        assert!(gets_five(&mut leader, 3, HOUR + 10_000));
+    }
+    // A new member is damaged, and lost.
+    let mut leader = leader_of(&[calls(10)], None);
+    let damaged = WalletReport { granted: MOST, left: MOST, ..none };
+    decide(&mut leader, at(0), &[MemberReport { budgets: by_key([damaged]), ..report(1, 1, 0, 0) }]);
+    decide(&mut leader, at(6_000), &[]);
+    assert!(gets_five(&mut leader, 3, HOUR + 10_000));
+    // The snapshot is damaged.
+    let wallet = KnownWallet { granted: MOST, outstanding: MOST, spent: MOST };
+    let known = KnownMember { seq: 1, ended: 0, in_flight: 0, occupied: 0, budgets: by_key([wallet]) };
+    let damaged =
+        LeaderSnapshot { members: [(MemberId(1), known)].into(), budgets: by_key([i64::MIN]), ..snapshot(1, 0) };
+    let mut leader = leader_of(&[calls(10)], Some(damaged));
+    decide(&mut leader, at(6_000), &[]);
+    assert!(gets_five(&mut leader, 3, HOUR + 10_000));
+}
+
+#[test]
+fn grants_of_decisions_that_were_lost_count_from_the_second_report_of_them() {
+    let mut leader = leader_of(&[calls(10)], None);
+    decide(&mut leader, at(0), &[needs(1, 1, 0, 0, 0)]);
+    // Another leader has granted eight in all, of which five are spent.
+    for (seq, expected) in [(2, 2), (3, 10)] {
+        let last = granted(&decide(&mut leader, at(0), &[needs(1, seq, 8, 5, 2)]));
+        assert_eq!(last, [expected]);
+    }
+    assert!(!gets_five(&mut leader, 2, 0), "none is left");
+}
+
 /// Returns a request admission whose budgets are shared.
 fn admission(budgets: &[BudgetConfig]) -> (RequestAdmission, ResourceId) {
     let mut admission = RequestAdmission::new(RequestConfig::default()).expect("valid");
@@ -368,6 +452,42 @@ fn a_process_spends_what_was_granted_and_asks_for_what_its_next_call_needs() {
 }
 
 #[test]
+fn a_call_for_which_a_grant_does_nothing_asks_for_none() {
+    let tokens = BudgetConfig::per_minute(Dimension::TotalTokens, 600);
+    let (mut admission, resource) = admission(&[calls(5), tokens]);
+    let request = Request::new(resource).estimated(Usage::tokens(10, 0));
+    assert!(matches!(admission.acquire(at(0), &request), AcquireResult::Waiting(_)));
+    let mut asks = |mode, granted| {
+        admission.lease_budgets(at(0), resource, &WalletLease { granted, mode }).expect("known");
+        let asked = admission.report_budgets(at(0), resource).into_values();
+        asked.map(|report| (report.call, report.need)).collect::<BTreeSet<_>>()
+    };
+    // The leader does not have the budget of tokens, and then it does.
+    assert_eq!(asks(WalletMode::Plentiful, by_key([0])), [(0, 0)].into());
+    assert_eq!(asks(WalletMode::Plentiful, by_key([0, 0])), [(1, 1), (10, 10)].into());
+    // The process refills its own part of the budgets.
+    let calls_of = |asked: BTreeSet<(u64, u64)>| asked.into_iter().map(|(call, _)| call).max();
+    assert_eq!(calls_of(asks(WalletMode::Alone { parts: 1 }, by_key([0, 0]))), Some(0));
+}
+
+#[test]
+fn a_call_that_waited_until_its_deadline_may_be_tried_again_and_one_that_was_cancelled_is_not() {
+    for (is_cancelled, asked) in [(false, 1), (true, 0)] {
+        let (mut admission, resource) = admission(&[calls(5)]);
+        admission.lease_budgets(at(0), resource, &lease(0, WalletMode::Scarce)).expect("known");
+        let request = Request::new(resource).within(Duration::from_millis(50));
+        let AcquireResult::Waiting(waiter) = admission.acquire(at(0), &request) else { panic!("nothing is granted") };
+        if is_cancelled {
+            assert!(admission.cancel(at(10), waiter));
+        } else {
+            admission.handle_timeout(at(50));
+            assert!(matches!(admission.poll_effect(), Some(RequestEffect::Denied { .. })));
+        }
+        assert_eq!(reported(&mut admission, at(90), resource).call, asked);
+    }
+}
+
+#[test]
 fn a_refused_call_returns_its_estimate_to_the_leader_and_not_to_the_wallet() {
     let (mut admission, resource) = admission(&[calls(5)]);
     admission.lease_budgets(at(0), resource, &lease(2, WalletMode::Plentiful)).expect("known");
@@ -410,6 +530,30 @@ fn a_process_that_has_lost_the_others_spends_its_part_from_then_on() {
     admission.lease_budgets(at(20_000), resource, &lease(9, WalletMode::Plentiful)).expect("known");
     let report = reported(&mut admission, at(20_000), resource);
     assert_eq!((report.left, report.spent), (1, 0), "what it spent alone is not counted");
+}
+
+#[test]
+fn budgets_that_change_while_the_others_are_lost_begin_empty_and_refill_by_their_part() {
+    let tokens = BudgetConfig::per_minute(Dimension::TotalTokens, 60_000);
+    // The budget is removed and added, or another one is added.
+    for steps in [vec![vec![], vec![calls(10)]], vec![vec![calls(10), tokens]]] {
+        let (mut admission, resource) = admission(&[calls(10)]);
+        let alone = lease(8, WalletMode::Alone { parts: 2 });
+        admission.lease_budgets(at(1_000), resource, &alone).expect("known");
+        for budgets in steps {
+            admission.set_budgets(at(5_000), resource, &budgets).expect("valid");
+        }
+        let mut starts = |now| {
+            let mut count = 0;
+            while let Ok(granted) = admission.try_acquire(at(now), &Request::new(resource)) {
+                let _ = admission.release(at(now), granted, &Outcome::Success.into());
+                count += 1;
+            }
+            admission.lease_budgets(at(now), resource, &alone).expect("known");
+            count
+        };
+        assert_eq!([5_000, 5_000, 5_400, 9_000].map(&mut starts), [0, 0, 2, 5], "five a second, and five at once");
+    }
 }
 
 #[test]

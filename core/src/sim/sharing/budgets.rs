@@ -45,7 +45,7 @@ impl ProcessBudgets {
         let mut calls = WaitingCalls::default();
         calls.room = room;
         (0..waiting).for_each(|_| calls.add(self.next));
-        calls.next = (waiting > 0 && room > 0 && self.fits_at(local).is_some()).then_some(self.next);
+        calls.next = (waiting > 0 && room > 0 && self.fits_at(local) == Some(Instant::MAX)).then_some(self.next);
         member.set_wallets(self.budgets.report(local, &calls));
     }
 
