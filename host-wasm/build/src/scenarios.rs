@@ -39,12 +39,12 @@ const MOST_PATTERNS: usize = 16;
 const NUMBER: char = '#';
 
 /// The types of what the scripts export.
-const INDEX_TYPES: &str = r#"/** The scenarios of all suites, in the order in which they should be offered. */
+const INDEX_TYPES: &str = r"/** The scenarios of all suites, in the order in which they should be offered. */
 export const SCENARIOS: readonly Readonly<ScenarioInfo>[];
 
 /** What the first of them is made of, for a program that starts with it and loads the others later. */
 export const FIRST: string;
-"#;
+";
 
 const TEXT_TYPES: &str = r"/** What a scenario is made of, by its name: JSON, without what the list says; undefined for an unknown one. */
 export function textOf(name: string): string | undefined;

@@ -291,6 +291,11 @@ impl SharingObserver for Oracle {
         let fast = self.share.fast_beat;
         let view = self.leaders.get_mut(&decision.term).expect("a leader makes decisions");
         assert!(decision.version > view.version, "versions rise");
+        if decision.version > view.version + 1 {
+            // The store had a decision that this leader did not make. Calls under it, and under those before,
+            // are no calls of this leader, also if no report contains its version.
+            view.cut_version = CutVersion::exactly(decision.version);
+        }
         view.version = decision.version;
         let before = view.limit.replace(decision.limit);
         let moved = before.is_some_and(|before| before.abs_diff(decision.limit) > 1);

@@ -43,8 +43,8 @@ pub(super) struct EventSplitter {
     has_data: bool,
     /// Whether the last byte was a carriage return. A line feed after it belongs to the same line end.
     after_return: bool,
-    /// Whether no line is complete so far. A byte order mark may begin the first one.
-    is_at_start: bool,
+    /// The number of complete lines so far. A byte order mark may begin the first one.
+    lines: u64,
 }
 
 impl EventSplitter {
@@ -56,7 +56,7 @@ impl EventSplitter {
             is_long: false,
             has_data: false,
             after_return: false,
-            is_at_start: true,
+            lines: 0,
         }
     }
 
@@ -88,7 +88,8 @@ impl EventSplitter {
 
     /// Ends the event, if the line that is complete does.
     fn end_line(&mut self, each: &mut impl FnMut(EventPart<'_>)) {
-        if std::mem::take(&mut self.is_at_start) && self.pending.starts_with(BYTE_ORDER_MARK) {
+        self.lines += 1;
+        if self.lines == 1 && self.pending.starts_with(BYTE_ORDER_MARK) {
             each(EventPart::Event { bytes: BYTE_ORDER_MARK, data: EventData::None });
             self.pending.drain(..BYTE_ORDER_MARK.len());
         }

@@ -100,9 +100,9 @@ impl Reported {
     }
 }
 
-/// Returns whether a field has a file of an output in base64.
-fn is_data_url(key: &str, value: &Value) -> bool {
-    key == "url" && value.as_str().is_some_and(|url| url.starts_with("data:"))
+/// Returns whether a field of an output has no text of the model. A URL may be a file in base64.
+fn is_no_text(key: &str, value: &Value) -> bool {
+    NO_TEXT.contains(&key) || key == "url" && value.as_str().is_some_and(|url| url.starts_with("data:"))
 }
 
 /// Reads a count. Some servers write it as a float or as a string.
@@ -131,7 +131,7 @@ impl OutputText {
                     let key = key.as_str();
                     if ARGUMENTS.contains(&key) && !value.is_string() {
                         self.0.push(&value.to_string());
-                    } else if !NO_TEXT.contains(&key) && !(is_image && key == "result") && !is_data_url(key, value) {
+                    } else if !is_no_text(key, value) && !(is_image && key == "result") {
                         self.add(value);
                     }
                 }
