@@ -131,7 +131,7 @@ impl OutputText {
                     let key = key.as_str();
                     if ARGUMENTS.contains(&key) && !value.is_string() {
                         self.0.push(&value.to_string());
-                    } else if !is_no_text(key, value) && !(is_image && key == "result") {
+                    } else if !(is_no_text(key, value) || is_image && key == "result") {
                         self.add(value);
                     }
                 }
