@@ -90,6 +90,48 @@ async fn an_answer_without_usage_is_charged_for_its_text_and_not_for_its_reserva
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_before_the_response_begins_keeps_its_reservation() {
+    let world = World::new("budgets = { tokens_per_day = 1000 }", "").await;
+    let body = json!({ "model": "held-1", "messages": [], "max_tokens": 600 });
+    let call = tokio::spawn(world.http.post(world.url("/v1/chat/completions")).json(&body).send());
+    while world.seen.in_flight() == 0 {
+        tokio::task::yield_now().await;
+    }
+    call.abort();
+    world.until_counts((0, 0)).await;
+    let budget = world.page("/why").await["resources"][0]["budgets"][0].clone();
+    // The provider may process the request nevertheless: otherwise a client that always leaves is never limited.
+    assert!((300..=400).contains(&budget["available"].as_i64().unwrap()), "{budget}");
+    assert_eq!(budget["reserved"], 0);
+}
+
+#[tokio::test]
+async fn a_response_that_the_provider_breaks_off_is_charged_for_what_arrived() {
+    let world = World::new(PER_DAY, "").await;
+    world.seen.go.add_permits(2);
+    let body = json!({ "model": "breaks-3", "messages": [], "max_tokens": 8_000, "stream": true });
+    let answer = world.http.post(world.url("/v1/chat/completions")).json(&body).send().await.unwrap();
+    assert!(answer.text().await.is_err(), "it ends with an error");
+    world.until_counts((0, 0)).await;
+    let budget = world.page("/why").await["resources"][0]["budgets"][0].clone();
+    assert!((9_900..10_000).contains(&budget["available"].as_i64().unwrap()), "{budget}");
+}
+
+#[tokio::test]
+async fn reading_a_stored_response_again_is_not_charged_again() {
+    let config =
+        "budgets = { tokens_per_day = 1000 }\npassthrough = [{ methods = [\"GET\"], path = \"/responses/*\" }]";
+    let world = World::new(config, "").await;
+    for _ in 0..3 {
+        let answer = world.http.get(world.url("/v1/responses/r_1")).send().await.unwrap();
+        assert!(answer.text().await.unwrap().contains("\"total_tokens\":100"));
+    }
+    world.until_counts((0, 0)).await;
+    let budget = world.page("/why").await["resources"][0]["budgets"][0].clone();
+    assert!((990..=1000).contains(&budget["available"].as_i64().unwrap()), "{budget}");
+}
+
+#[tokio::test]
 async fn a_provider_is_not_asked_for_the_usage_of_streams_if_the_file_says_so() {
     let world = World::new(&format!("{PER_DAY}\nstream_usage = false"), "").await;
     let body = json!({ "model": "optionless-500", "messages": [], "stream": true });

@@ -120,7 +120,9 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
     seen.call_keys.lock().unwrap().push(sent_key);
     let call = seen.calls.fetch_add(1, Ordering::SeqCst) + 1;
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let model = request["model"].as_str().unwrap_or("echo");
+    // A response that was made before has the usage of that time.
+    let stored = if uri.path().starts_with("/v1/responses/") { "slow" } else { "echo" };
+    let model = request["model"].as_str().unwrap_or(stored);
     let (kind, number) = model.split_once('-').unwrap_or((model, "0"));
     let number: u32 = number.parse().unwrap_or(0);
     let (guard, now) = InFlightGuard::begin(&seen);
