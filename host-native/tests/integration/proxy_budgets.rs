@@ -100,7 +100,7 @@ async fn a_client_that_leaves_before_the_response_begins_keeps_its_reservation()
     call.abort();
     world.until_counts((0, 0)).await;
     let budget = world.page("/why").await["resources"][0]["budgets"][0].clone();
-    // The provider may process the request nevertheless: otherwise a client that always leaves is never limited.
+    // The provider may process the request nevertheless: else a client that always leaves is never limited.
     assert!((300..=400).contains(&budget["available"].as_i64().unwrap()), "{budget}");
     assert_eq!(budget["reserved"], 0);
 }
