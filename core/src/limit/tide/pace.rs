@@ -251,7 +251,7 @@ impl Pace {
             self.next = from + Duration::from_nanos(interval);
         }
         if self.undelayed >= UNDELAYED {
-            self.forget();
+            self.clear();
         } else if !is_undelayed && now >= self.feedback_at {
             self.successes = self.successes.saturating_add(1);
             if self.successes >= self.quicken_after(interval, latency) && may_risk {
@@ -362,7 +362,7 @@ impl Pace {
         let is_new = self.is_known() && !is_settled;
         let is_contradiction = refusal.in_flight <= self.most_accepted().max(1) + u32::from(is_new);
         if self.is_known() && is_settled && self.check.is_concurrency_limit(refusal.in_flight) {
-            self.forget();
+            self.clear();
             self.set_mark(now, refusal);
             return false;
         }
@@ -382,7 +382,7 @@ impl Pace {
                 self.interval = Some(self.slower.take().unwrap_or(interval));
                 self.unrelated += 1;
                 if self.unrelated >= UNRELATED {
-                    self.forget();
+                    self.clear();
                 }
                 self.restart_schedule();
                 false
@@ -498,7 +498,7 @@ impl Pace {
 
     /// Discards the pace and its test. A test that outlived its pace would count all later refusals as its
     /// own.
-    fn forget(&mut self) {
+    fn clear(&mut self) {
         self.interval = None;
         self.check.reset();
     }
@@ -507,7 +507,7 @@ impl Pace {
     /// known.
     fn give_up(&mut self, share: Option<f64>) {
         let (first, doublings) = IGNORED;
-        self.forget();
+        self.clear();
         self.refused_share = share;
         self.ignored = first << self.given_up.min(doublings);
         self.given_up += 1;

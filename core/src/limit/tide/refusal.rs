@@ -62,10 +62,10 @@ impl Tide {
             // The limit did not cause the refusals, so the cuts are undone.
             self.limit = self.limit.max(self.pace.most_accepted()).min(self.max);
             self.ceiling.close_cascade();
-            self.same_load.forget();
+            self.same_load.clear();
         } else if self.is_within_share() {
             self.refusal_streak = 0;
-            self.same_load.forget();
+            self.same_load.clear();
             if self.ceiling.phase() == SearchPhase::Hold && self.share.is_far(self.limit) {
                 self.ceiling.enter(SearchPhase::Climb { from: self.limit });
             }

@@ -85,7 +85,7 @@ impl SameLoad {
     }
 
     /// Drops the trial, because the cause of the refusal is known.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.trial = None;
     }
 

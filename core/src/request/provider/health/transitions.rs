@@ -88,8 +88,8 @@ impl Health {
             self.has_succeeded = false;
             self.quiet_since = Some(now);
         }
-        // With few calls, the number of successes may never reach `calm`. An old outage is therefore also
-        // forgotten after a span of time.
+        // With few calls, the number of successes may never reach `calm`. An old outage therefore also
+        // stops to count after a span of time.
         if now - self.last_failure >= self.calm_span() {
             (self.pauses, self.failing_since) = (0, now);
         }
