@@ -605,6 +605,10 @@ impl Budget {
         self.wallet.as_ref().filter(|wallet| !wallet.is_alone())
     }
 
+    fn wallet_mut(&mut self) -> Option<&mut Wallet> {
+        self.wallet.as_mut().filter(|wallet| !wallet.is_alone())
+    }
+
     fn available(&self, now: Instant) -> i64 {
         let left = |wallet: &Wallet| i64::try_from(wallet.left()).unwrap_or(i64::MAX);
         self.wallet().map_or_else(|| self.bucket.available(now), left)
@@ -622,15 +626,16 @@ impl Budget {
 
     fn reserve(&mut self, now: Instant, amount: u64) {
         self.reserved += amount;
-        match self.wallet.as_mut().filter(|wallet| !wallet.is_alone()) {
-            Some(wallet) => wallet.take(amount, self.config.burst.unwrap_or(self.config.limit)),
+        let burst = self.config.burst.unwrap_or(self.config.limit);
+        match self.wallet_mut() {
+            Some(wallet) => wallet.take(amount, burst),
             None => self.bucket.take(now, amount),
         }
     }
 
     fn settle(&mut self, now: Instant, estimate: u64, used: u64) {
         self.reserved -= estimate;
-        if let Some(wallet) = self.wallet.as_mut().filter(|wallet| !wallet.is_alone()) {
+        if let Some(wallet) = self.wallet_mut() {
             wallet.settle(estimate, used);
         } else {
             self.bucket.give(now, estimate);
@@ -639,7 +644,7 @@ impl Budget {
     }
 
     fn correct(&mut self, now: Instant, correction: &RateLimitFeedback) {
-        if let Some(wallet) = self.wallet.as_mut().filter(|wallet| !wallet.is_alone()) {
+        if let Some(wallet) = self.wallet_mut() {
             // The remaining amount is that of all processes, so it never raises a wallet.
             return correction.remaining.into_iter().for_each(|remaining| wallet.lower_to(remaining));
         }

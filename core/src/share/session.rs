@@ -506,7 +506,7 @@ mod tests {
         session.handle_timeout(now, &demand(1), CAP);
         let member = session.poll_step(Role::Member);
         assert!(matches!(member, Some(StoreStep::Report(_))), "{member:?}");
-        assert_eq!(session.poll_step(Role::Member), None, "an reply is awaited");
+        assert_eq!(session.poll_step(Role::Member), None, "a reply is awaited");
         let later = now + Duration::from_millis(200);
         session.handle_timeout(later, &demand(1), CAP);
         let leader = session.poll_step(Role::Leader);
