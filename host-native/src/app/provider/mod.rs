@@ -23,11 +23,7 @@ pub(crate) mod redact;
 pub(crate) mod responses;
 pub mod tool_calls;
 
-use std::fmt;
-
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde::Deserialize;
 use tidegate_core::budget::Usage;
 
 pub use answer::CallError;
@@ -93,93 +89,22 @@ fn usage_in_body(body: &[u8]) -> Option<Usage> {
     serde_json::from_slice::<UsageOnly>(body).ok()?.usage.known()
 }
 
-/// A count in a usage field.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
-enum CountName {
-    PromptTokens,
-    InputTokens,
-    CacheCreationInputTokens,
-    CacheReadInputTokens,
-    CompletionTokens,
-    OutputTokens,
-    TotalTokens,
-    #[serde(other)]
-    Other,
-}
-
-/// Reads a usage field without keeping its names and its details.
-struct UsageVisitor;
-
-impl<'de> Visitor<'de> for UsageVisitor {
-    type Value = TokenCounts;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the counts of tokens")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TokenCounts, A::Error> {
-        let mut counts = [None; CountName::Other as usize];
-        while let Some(name) = map.next_key::<CountName>()? {
-            match counts.get_mut(name as usize) {
-                Some(count) => {
-                    let value = map.next_value::<Value>()?.as_u64();
-                    *count = value.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-                }
-                None => {
-                    let IgnoredAny = map.next_value()?;
-                }
-            }
-        }
-        let count = |name: CountName| counts[name as usize];
+impl<'de> Deserialize<'de> for TokenCounts {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // A `usage` field of another form is ignored, since the rest of the response may be valid.
+        let usage = serde_json::Value::deserialize(deserializer)?;
+        let count = |key: &str| usage[key].as_u64().map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         // Anthropic counts the tokens that were written to its cache or read from it beside the others.
-        let cached = [CountName::CacheCreationInputTokens, CountName::CacheReadInputTokens].into_iter();
-        let cached = cached.filter_map(count);
-        let input = count(CountName::InputTokens).map(|input| cached.fold(input, u32::saturating_add));
-        let input = count(CountName::PromptTokens).or(input);
-        let output = count(CountName::CompletionTokens).or(count(CountName::OutputTokens));
+        let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"].into_iter().filter_map(count);
+        let input = count("input_tokens").map(|input| cached.fold(input, u32::saturating_add));
+        let input = count("prompt_tokens").or(input);
+        let output = count("completion_tokens").or(count("output_tokens"));
         // Some providers count reasoning beside the completion tokens, and some in the total only. It has the
         // price of output.
-        let in_total = count(CountName::TotalTokens).map(|total| total.saturating_sub(input.unwrap_or(0)));
+        let in_total = count("total_tokens").map(|total| total.saturating_sub(input.unwrap_or(0)));
         let output = output.map(|output| output.max(in_total.unwrap_or(0)));
         let usage = Usage::tokens(input.unwrap_or(0), output.unwrap_or(0));
-        Ok(TokenCounts(input.or(output).map(|_| usage)))
-    }
-
-    // A `usage` field of another form is ignored, since the rest of the response may be valid.
-
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<TokenCounts, A::Error> {
-        IgnoredAny.visit_seq(seq).map(|_| TokenCounts::default())
-    }
-
-    fn visit_unit<E>(self) -> Result<TokenCounts, E> {
-        Ok(TokenCounts::default())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<TokenCounts, E> {
-        Ok(TokenCounts::default())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<TokenCounts, E> {
-        Ok(TokenCounts::default())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<TokenCounts, E> {
-        Ok(TokenCounts::default())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<TokenCounts, E> {
-        Ok(TokenCounts::default())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<TokenCounts, E> {
-        Ok(TokenCounts::default())
-    }
-}
-
-impl<'de> Deserialize<'de> for TokenCounts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(UsageVisitor)
+        Ok(Self(input.or(output).map(|_| usage)))
     }
 }
 
