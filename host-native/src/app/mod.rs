@@ -42,4 +42,5 @@ pub mod run;
 pub mod simulate;
 pub mod task_timeline;
 pub mod template;
+mod token_counts;
 mod tokens;

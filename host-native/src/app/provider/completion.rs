@@ -14,10 +14,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use tidegate_core::budget::Usage;
 
+use super::CallOutput;
 use super::answer::{CallError, excerpt, unreadable};
 use super::reasoning::{Content, SplitText};
 use super::tool_calls::{ToolTurn, chat_turn};
-use super::{CallOutput, TokenCounts};
+use crate::app::token_counts::TokenCounts;
 
 /// The answer of a chat model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

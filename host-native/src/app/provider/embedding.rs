@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 use tidegate_core::budget::Usage;
 
+use super::CallOutput;
 use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
 use super::http::{HttpClient, MAX_BODY_BYTES, RequestExtras};
-use super::{CallOutput, TokenCounts};
+use crate::app::token_counts::TokenCounts;
 
 /// The maximum size of one embedding in an answer with many: 8192 numbers of 32 digits each.
 const MAX_EMBEDDING_BYTES: usize = 256 << 10;

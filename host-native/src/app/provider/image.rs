@@ -25,7 +25,8 @@ use super::answer::{CallError, unreadable};
 use super::chat::ChatEndpoint;
 use super::http::{HttpClient, HttpEndpoint, RequestExtras};
 use super::media::{MAX_FILE_BYTES, image_extension};
-use super::{CallOutput, TokenCounts, with_rate_feedback};
+use super::{CallOutput, with_rate_feedback};
+use crate::app::token_counts::TokenCounts;
 
 /// The maximum size of an image in bytes.
 const MAX_IMAGE_BYTES: usize = MAX_FILE_BYTES as usize;

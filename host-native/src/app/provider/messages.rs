@@ -26,7 +26,8 @@ use super::http::RequestExtras;
 use super::media::Media;
 use super::reasoning::{Content, SplitText};
 use super::tool_calls::{OfferedTool, messages_answer, messages_result, messages_tools, messages_turn};
-use super::{ApiKey, CallOutput, TokenCounts};
+use super::{ApiKey, CallOutput};
+use crate::app::token_counts::TokenCounts;
 
 /// The token limit of an answer if none is set. All models of the API allow it.
 const DEFAULT_MAX_TOKENS: u32 = 4_096;

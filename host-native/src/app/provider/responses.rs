@@ -18,13 +18,14 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::CallOutput;
 use super::answer::{CallError, error_in_success, excerpt, unreadable};
 use super::chat::Conversation;
 use super::completion::ChatAnswer;
 use super::media::Media;
 use super::reasoning::{Content, SplitText};
 use super::tool_calls::{responses_items, responses_tools, responses_turn};
-use super::{CallOutput, TokenCounts};
+use crate::app::token_counts::TokenCounts;
 
 /// Returns the body of a request. `extra_body` holds the keys that every request of the model has.
 pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<String, Value>) -> Value {

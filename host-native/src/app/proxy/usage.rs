@@ -13,6 +13,7 @@ use tidegate_core::budget::Usage;
 
 use super::events::{EventData, EventPart, EventSplitter};
 use super::headers::is_event_stream;
+use crate::app::token_counts::TokenCounts;
 use crate::app::tokens::MostTokens;
 
 /// The number of bytes at the end of a response in which usage is found. Some repeat texts of the request
@@ -76,43 +77,9 @@ pub(super) struct UsageReader {
     stream: Option<(EventSplitter, StreamCounts)>,
 }
 
-/// The tokens that a `usage` object reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Reported {
-    input: Option<u32>,
-    output: Option<u32>,
-}
-
-impl Reported {
-    fn of(usage: &Value) -> Self {
-        let count = |names: &[&str]| names.iter().find_map(|name| whole_number(usage.get(name)?));
-        // The Messages API does not count what it writes to its cache as input.
-        let written = count(&["cache_creation_input_tokens"]).unwrap_or(0);
-        let input = count(&["prompt_tokens", "input_tokens"]).map(|input| input.saturating_add(written));
-        let total = count(&["total_tokens"]);
-        let output = count(&["completion_tokens", "output_tokens"]);
-        Self { input, output: output.or_else(|| Some(total?.saturating_sub(input?))) }
-    }
-
-    /// Returns the higher one of each count.
-    fn max(self, other: Self) -> Self {
-        Self { input: self.input.max(other.input), output: self.output.max(other.output) }
-    }
-}
-
 /// Returns whether a field of an output has no text of the model. A URL may be a file in base64.
 fn is_no_text(key: &str, value: &Value) -> bool {
     NO_TEXT.contains(&key) || key == "url" && value.as_str().is_some_and(|url| url.starts_with("data:"))
-}
-
-/// Reads a count. Some servers write it as a float or as a string.
-fn whole_number(count: &Value) -> Option<u32> {
-    let count = match count {
-        Value::String(text) => text.parse().ok()?,
-        count => count.as_f64()?,
-    };
-    // The conversion saturates.
-    (count >= 0.0).then_some(count as u32)
 }
 
 /// The largest number of tokens that the text of an output may have.
@@ -153,7 +120,7 @@ impl OutputText {
 /// What the events of a stream have said so far.
 #[derive(Debug, Default)]
 struct StreamCounts {
-    reported: Reported,
+    reported: TokenCounts,
     /// The number of events with data.
     events: usize,
     text: OutputText,
@@ -186,8 +153,8 @@ impl StreamCounts {
         self.is_last_long = false;
         // The Responses API reports the usage of the whole response. The Messages API reports the input at
         // the beginning, with an output that is not the whole.
-        let input = Reported { output: None, ..Reported::of(&event["message"]["usage"]) };
-        let reported = Reported::of(&event["usage"]).max(Reported::of(&event["response"]["usage"]));
+        let input = TokenCounts { output: None, ..TokenCounts::of(&event["message"]["usage"]) };
+        let reported = TokenCounts::of(&event["usage"]).max(TokenCounts::of(&event["response"]["usage"]));
         self.reported = self.reported.max(reported).max(input);
         // `response.audio.delta` and `response.output_audio.delta` have sound in base64.
         if !event["type"].as_str().is_some_and(|kind| kind.ends_with("audio.delta")) {
@@ -244,7 +211,7 @@ impl UsageReader {
     pub(super) fn finish(&mut self, estimate: Usage) -> Option<Usage> {
         let (reported, output) = if let Some((events, counts)) = &mut self.stream {
             events.finish(|part| counts.add(part));
-            let in_long = if counts.is_last_long { in_tail(&self.tail) } else { Reported::default() };
+            let in_long = if counts.is_last_long { in_tail(&self.tail) } else { TokenCounts::default() };
             if in_long.output.is_some() {
                 counts.tokens_at_report = counts.text.0.total();
             }
@@ -254,7 +221,7 @@ impl UsageReader {
             if response["status"].as_str().is_some_and(|status| ["queued", "in_progress"].contains(&status)) {
                 return None;
             }
-            let reported = Reported::of(&response["usage"]);
+            let reported = TokenCounts::of(&response["usage"]);
             (reported, reported.output.filter(|count| *count > 0).unwrap_or_else(|| text_tokens(&response)))
         } else {
             let reported = in_tail(&self.tail);
@@ -289,7 +256,7 @@ fn saturated(tokens: usize) -> u32 {
 }
 
 /// Returns the last usage in the end of a response.
-fn in_tail(tail: &[u8]) -> Reported {
+fn in_tail(tail: &[u8]) -> TokenCounts {
     // No more than this, so that nothing depends on how the response was cut.
     let tail = &tail[tail.len().saturating_sub(TAIL_BYTES)..];
     let found = memmem::rfind_iter(tail, b"\"usage\"").find_map(|at| {
@@ -299,7 +266,7 @@ fn in_tail(tail: &[u8]) -> Reported {
         }
         let value = tail[at + b"\"usage\"".len()..].trim_ascii_start().strip_prefix(b":")?;
         let usage = serde_json::Deserializer::from_slice(value).into_iter::<Value>().next()?.ok()?;
-        Some(Reported::of(&usage)).filter(|reported| *reported != Reported::default())
+        Some(TokenCounts::of(&usage)).filter(|reported| *reported != TokenCounts::default())
     });
     found.unwrap_or_default()
 }
