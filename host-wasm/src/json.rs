@@ -9,6 +9,8 @@
 //! `serde-wasm-bindgen` reads objects without the text, but it ignores the unknown fields of a struct, and a
 //! `u128` becomes a `BigInt`.
 
+use core::cell::Cell;
+
 use js_sys::JSON;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,8 +37,9 @@ pub(crate) fn from_js<T: DeserializeOwned>(what: &str, value: &JsValue) -> Resul
 pub(crate) fn read<T: DeserializeOwned>(what: &str, value: &JsValue) -> Result<T, String> {
     // What JSON lacks becomes a text, which no setting of its kind can be: JSON would convert a number that is not
     // finite to `null`, leave out functions and symbols, and fail at a `BigInt` without naming its field.
-    let checked = Closure::<dyn Fn(JsValue, JsValue) -> JsValue>::new(|key: JsValue, value: JsValue| {
-        let is_outermost = key.as_string().is_some_and(|key| key.is_empty());
+    let is_outermost = Cell::new(true);
+    let checked = Closure::<dyn Fn(JsValue, JsValue) -> JsValue>::new(move |_key: JsValue, value: JsValue| {
+        let is_outermost = is_outermost.replace(false);
         match value.as_f64() {
             Some(number) if !number.is_finite() => number.to_string().into(),
             None if is_outermost => value,

@@ -295,6 +295,7 @@ test("settings are checked by name, type and range, and a rejected registration 
   refused({ rampMs: () => 5 }, { name: "TypeError", message: /^rampMs: invalid type: string "a function", expected a number/ });
   refused({ rampMs: Symbol("ramp") }, { name: "TypeError", message: /^rampMs: invalid type: string "a symbol"/ });
   refused({ maxParallel: 4n }, { name: "TypeError", message: /^maxParallel: invalid type: string "a BigInt", expected a whole number from 0 to 4294967295/ });
+  refused({ "": () => 5 }, { name: "TypeError", message: /unknown field ``/ });
   refused({ growOnEvidence: 1 }, { name: "TypeError", message: /^growOnEvidence: / });
   refused({ weight: 0 }, { message: "weight is 0; expected a number from 2^-20 to 2^20" });
   refused({ algorithm: "best" }, { name: "TypeError", message: 'algorithm: no algorithm is called "best"; there are aimd, vegas, tide, fixed' });
