@@ -83,7 +83,7 @@ pub enum OutputError {
         path: PathBuf,
     },
     /// Another run is writing to the directory.
-    #[error("another run is writing to {}", .0.display())]
+    #[error("another run is writing to {}; with --together and --share, several processes fill one directory", .0.display())]
     InUse(PathBuf),
     /// The file system cannot give one file two names, by which processes agree who writes a row group.
     #[error(

@@ -242,9 +242,14 @@ fn groups(shared: &Shared) -> Vec<GroupStatus> {
 impl Shared {
     /// Describes why calls of a resource are not sent now. Returns `None` if no reason is known.
     pub(super) fn why(&self, resource: &Resource) -> Option<String> {
-        if let Some(status) = self.gate.share_status(&resource.key).filter(|status| status.member.room == 0) {
+        let share = self.gate.share_status(&resource.key);
+        if let Some(status) = share.as_ref().filter(|status| status.member.room == 0) {
             return Some(format!("this process has no slots of the shared limit: {status}"));
         }
+        let limit_reached = |limit: u32, in_flight: u32| match &share {
+            Some(status) => format!("its share of the limit is reached, and {in_flight} are in flight: {status}"),
+            None => format!("the adaptive limit of {limit} calls is reached, and {in_flight} are in flight"),
+        };
         let (at, wait, load) = self
             .gate
             .core()
@@ -257,6 +262,7 @@ impl Shared {
                 Some(limit_reached(load.limit, load.in_flight))
             }
             Some(CallWait::NoRequests) => None,
+            Some(CallWait::Limit { limit, in_flight, .. }) => Some(limit_reached(limit, in_flight)),
             Some(wait) => Some(describe(at, wait)),
         }
     }
@@ -266,10 +272,6 @@ fn maximum_reached(cap: u32) -> String {
     format!("the maximum of {cap} concurrent calls is reached")
 }
 
-fn limit_reached(limit: u32, in_flight: u32) -> String {
-    format!("the adaptive limit of {limit} calls is reached, and {in_flight} are in flight")
-}
-
 fn describe(now: Instant, wait: CallWait) -> String {
     let left = |until: Instant| (until - now).as_secs_f64();
     match wait {
@@ -277,7 +279,6 @@ fn describe(now: Instant, wait: CallWait) -> String {
             format!("calls are paused after a rate limit response, for another {:.1} s", left(until))
         }
         CallWait::ProviderCap { cap } => maximum_reached(cap),
-        CallWait::Limit { limit, in_flight, .. } => limit_reached(limit, in_flight),
         CallWait::Paced { until } => format!("calls are spaced in time, and the next goes out in {:.1} s", left(until)),
         CallWait::Budget { until } => {
             format!("a rate budget is spent, and is sufficient again in {:.1} s", left(until))

@@ -4,7 +4,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -18,7 +17,7 @@ use tidegate_core::request::{Outcome, ResourceSnapshot};
 use tidegate_core::share::MemberState;
 
 use super::tenant::{OVERFLOW, Tenant};
-use crate::app::openmetrics;
+use crate::app::openmetrics::{self, ShareGauges};
 use crate::gate::ResourceKey;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -50,14 +49,11 @@ struct AnswerLabels {
     code: u16,
 }
 
-#[derive(Default)]
 struct Gauges {
     limit: Family<ResourceLabels, Gauge>,
     in_flight: Family<ResourceLabels, Gauge>,
     waiting: Family<ResourceLabels, Gauge>,
-    share_members: Family<ResourceLabels, Gauge>,
-    share_degraded: Family<ResourceLabels, Gauge>,
-    share_age: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
+    shares: ShareGauges<ResourceLabels>,
 }
 
 /// All metrics of a proxy.
@@ -109,15 +105,15 @@ impl Metrics {
         registry.register("tokens", "Tokens used, as reported in responses", tokens.clone());
         let waits = Family::new_with_constructor(wait_buckets as fn() -> Histogram);
         registry.register_with_unit("wait", "How long calls waited for admission", Unit::Seconds, waits.clone());
-        let gauges = Gauges::default();
-        registry.register("limit", "The adaptive limit of calls in flight", gauges.limit.clone());
-        registry.register("in_flight", "Calls in flight", gauges.in_flight.clone());
-        registry.register("waiting", "Calls that wait for admission", gauges.waiting.clone());
-        registry.register("share_members", "Processes that share the limit", gauges.share_members.clone());
-        let degraded = "Whether this process has no valid share of the limit: 0 or 1";
-        registry.register("share_degraded", degraded, gauges.share_degraded.clone());
-        let age = "The time since the last decision about the shared limit";
-        registry.register_with_unit("share_age", age, Unit::Seconds, gauges.share_age.clone());
+        let mut gauge = |name: &str, about: &str| {
+            let family = Family::<ResourceLabels, Gauge>::default();
+            registry.register(name, about, family.clone());
+            family
+        };
+        let limit = gauge("limit", "The adaptive limit of calls in flight");
+        let in_flight = gauge("in_flight", "Calls in flight");
+        let waiting = gauge("waiting", "Calls that wait for admission");
+        let gauges = Gauges { limit, in_flight, waiting, shares: ShareGauges::register(&mut registry) };
         Self { registry, answers, attempts, tokens, waits, gauges, overflow: OVERFLOW.into() }
     }
 
@@ -158,12 +154,7 @@ impl Metrics {
         shares: &[(ResourceKey, MemberState)],
     ) -> Result<String, fmt::Error> {
         for (key, now) in shares {
-            let labels = labels(key);
-            self.gauges.share_members.get_or_create(&labels).set(i64::from(now.members));
-            self.gauges.share_degraded.get_or_create(&labels).set(i64::from(!now.has_lease));
-            if let Some(age) = now.age {
-                self.gauges.share_age.get_or_create(&labels).set(age.as_secs_f64());
-            }
+            self.gauges.shares.set(&labels(key), now);
         }
         for (key, now) in resources {
             let labels = labels(key);

@@ -222,6 +222,7 @@ fn draw_header(frame: &mut Frame<'_>, area: Rect, view: &ProgressView) {
     frame.render_widget(gauge, rows);
     let mut spans = vec![Span::raw(format!("{} elapsed", format_seconds(view.elapsed)))];
     spans.extend(view.eta().map(|eta| Span::raw(format!("   about {} left", format_seconds(eta)))));
+    spans.extend(view.wait().map(|wait| Span::raw(format!("   {wait}"))));
     if view.rows_dropped > 0 {
         spans.push(Span::raw(format!("   {} dropped", view.rows_dropped)).red());
     }

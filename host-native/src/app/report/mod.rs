@@ -62,6 +62,7 @@ fn totals(summary: &Summary) -> Markup {
             (format_seconds(summary.wall.as_secs_f64()))
         }
         @if let Some(acceptance) = &summary.acceptance { p { "accepted: " (acceptance) } }
+        @for share in &summary.shares { p { "shared: " (share.limit) ": " (share.state) } }
         @if let Some(retry) = &summary.retry { p { "To make the dropped rows again: " code { (retry) } } }
         @if job.runs > 1 {
             @let calls: u64 = job.models.values().map(|model| model.calls).sum();

@@ -45,6 +45,9 @@ pub struct ProgressView {
     /// prices.
     #[serde(skip)]
     pub cost: Option<String>,
+    /// What this process does of a dataset that several processes fill; `None` if it is alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub together: Option<TogetherView>,
     /// The generated columns.
     pub columns: Vec<ColumnView>,
     /// The providers.
@@ -62,6 +65,14 @@ pub struct IdleView {
     pub share: f64,
     /// The causes, largest first, each with its part of `share`.
     pub causes: Vec<(String, f64)>,
+}
+
+/// The part of this process in a dataset that several processes fill.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TogetherView {
+    /// Whether the others hold all row groups that are left. This process gets one if another process ends or
+    /// is stuck.
+    pub waits_for_others: bool,
 }
 
 /// The progress of one generated column.
@@ -219,13 +230,22 @@ pub fn json_line(kind: &str, content: &impl Serialize) {
 
 impl ProgressView {
     /// Estimates the remaining time in seconds from the speed so far. Returns `None` until enough tasks have
-    /// finished.
+    /// finished, and if other processes make an unknown part of them.
     #[must_use]
     pub fn eta(&self) -> Option<f64> {
+        if self.together.is_some() {
+            return None;
+        }
         let sum = |of: fn(&ColumnView) -> u64| self.columns.iter().map(of).sum::<u64>();
         let (total, done) = (sum(|column| column.total), sum(|column| column.done));
         (done >= MIN_TASKS_FOR_ETA && self.elapsed > 0.0)
             .then(|| self.elapsed * total.saturating_sub(done) as f64 / done as f64)
+    }
+
+    /// Returns why the run makes no calls although rows are left, if that is because of other processes.
+    pub(super) fn wait(&self) -> Option<&'static str> {
+        let waits = self.together.is_some_and(|together| together.waits_for_others);
+        waits.then_some("waits for row groups of other processes")
     }
 }
 
@@ -252,6 +272,7 @@ impl Bars {
             message.push(format!("{} dropped", view.rows_dropped));
         }
         message.extend(view.eta().map(|eta| format!("about {} left", format_seconds(eta))));
+        message.extend(view.wait().map(str::to_string));
         self.rows.set_message(message.join(", "));
         let providers = view.providers.iter().map(|provider| provider_text(provider, view.elapsed));
         let details = providers.chain(view.columns.iter().map(column_text));
@@ -333,6 +354,9 @@ fn line(view: &ProgressView) -> String {
     if let Some(eta) = view.eta() {
         let _ = write!(text, " | about {} left", format_seconds(eta));
     }
+    if let Some(wait) = view.wait() {
+        let _ = write!(text, " | {wait}");
+    }
     text
 }
 
@@ -396,6 +420,12 @@ mod tests {
     #[test]
     fn the_remaining_time_is_estimated_once_enough_tasks_have_finished() {
         assert_eq!(view().eta(), Some(36.0));
+        let together = |waits_for_others| ProgressView { together: Some(TogetherView { waits_for_others }), ..view() };
+        assert_eq!(together(false).eta(), None, "others make some of the rows");
+        assert!(
+            !line(&together(false)).contains("wait for")
+                && line(&together(true)).ends_with(" | waits for row groups of other processes")
+        );
         let mut early = view();
         early.columns[0].done = 3;
         assert_eq!(early.eta(), None);

@@ -18,7 +18,9 @@ use crate::app::provider::cost::{LedgerStop, Money};
 use crate::app::replay::LogWriter;
 use crate::app::report::ProgressHistory;
 use crate::app::report::idle::idle_views;
-use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, outage_text};
+use crate::app::report::progress::{
+    ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, TogetherView, outage_text,
+};
 use crate::app::run::batch_jobs::BatchJobs;
 use crate::app::run::exit_status::{RunEnd, run_totals};
 use crate::app::run::metrics::MetricsServer;
@@ -179,7 +181,7 @@ fn stop_batches(monitored: &Monitored<'_>) {
 
 /// Returns the state of the run for the display, `elapsed` after its start, without the causes of idle time.
 fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) -> ProgressView {
-    let Monitored { columns, models, prices, .. } = monitored;
+    let Monitored { work, columns, models, prices, .. } = monitored;
     let spent = models.ledger().lock().spent();
     let provider = |provider: &Arc<Provider>| {
         let (snapshot, calls, tokens) = (provider.snapshot(), provider.calls(), provider.tokens());
@@ -214,6 +216,7 @@ fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) ->
             None => format!("{spent} {currency}"),
         }),
         elapsed: elapsed.as_secs_f64(),
+        together: work.waits_for_others().map(|waits_for_others| TogetherView { waits_for_others }),
         // The first column of the plan is the dataset.
         columns: columns.iter().zip(progress.columns.iter().skip(1)).map(column).collect(),
         providers: models.providers().iter().map(provider).collect(),

@@ -15,13 +15,13 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::app::error::Error;
-use crate::app::openmetrics;
+use crate::app::openmetrics::{self, ShareGauges};
 use crate::app::report::progress::ProgressView;
 use crate::share::ShareStatus;
 
@@ -182,24 +182,13 @@ fn metrics_text(view: &ProgressView, shares: &[ShareStatus]) -> Result<String, f
 
 /// Adds the metrics of limits that other processes share. They have the names of those of `tidegate proxy`.
 fn register_shares(registry: &mut Registry, shares: &[ShareStatus]) {
-    let [members, degraded] = [(); 2].map(|()| Family::<ShareLabels, Gauge<u64, AtomicU64>>::default());
-    let age = Family::<ShareLabels, Gauge<f64, AtomicU64>>::default();
-    registry.register("share_members", "Processes that share the limit", members.clone());
-    let about = "Whether this process has no valid share of the limit: 0 or 1";
-    registry.register("share_degraded", about, degraded.clone());
-    let about = "The time since the last decision about the shared limit";
-    registry.register_with_unit("share_age", about, Unit::Seconds, age.clone());
+    let gauges = ShareGauges::register(registry);
     for ShareStatus { limit, member, .. } in shares {
         // A model's name can contain a slash; the others cannot.
         let (provider, rest) = limit.split_once('/').unwrap_or(("", limit));
         let (model, domain) = rest.rsplit_once('/').unwrap_or((rest, ""));
         let [provider, model, domain] = [provider, model, domain].map(str::to_string);
-        let labels = ShareLabels { provider, model, domain };
-        members.get_or_create(&labels).set(u64::from(member.members));
-        degraded.get_or_create(&labels).set(u64::from(!member.has_lease));
-        if let Some(since) = member.age {
-            age.get_or_create(&labels).set(since.as_secs_f64());
-        }
+        gauges.set(&ShareLabels { provider, model, domain }, member);
     }
 }
 
@@ -236,7 +225,8 @@ mod tests {
             ..ProgressView::default()
         };
         let mut member = MemberState::default();
-        (member.members, member.age) = (3, Some(tidegate_core::time::Duration::from_millis(250)));
+        (member.members, member.limit) = (3, 12);
+        member.age = Some(tidegate_core::time::Duration::from_millis(250));
         let limit = "mock/a/b/chat".into();
         let shares = [ShareStatus { limit, algorithm: LimitChoice::Aimd, member, error: None }];
         let text = metrics_text(&view, &shares).unwrap();
@@ -259,6 +249,9 @@ mod tests {
             &format!("tidegate_waiting{{{labels}}} 2"),
             &format!("tidegate_healthy{{{labels}}} 0"),
             r#"tidegate_share_members{provider="mock",model="a/b",domain="chat"} 3"#,
+            r#"tidegate_share_slots{provider="mock",model="a/b",domain="chat"} 0"#,
+            r#"tidegate_share_limit{provider="mock",model="a/b",domain="chat"} 12"#,
+            r#"tidegate_share_is_leader{provider="mock",model="a/b",domain="chat"} 0"#,
             r#"tidegate_share_degraded{provider="mock",model="a/b",domain="chat"} 1"#,
             r#"tidegate_share_age_seconds{provider="mock",model="a/b",domain="chat"} 0.25"#,
         ] {

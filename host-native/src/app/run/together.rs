@@ -20,6 +20,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,8 @@ pub(super) struct DatasetMember {
     /// When the process has last been seen to make progress, or a row group was last claimed.
     progress: Mutex<Instant>,
     claim: Mutex<Option<ClaimFuture>>,
+    /// Whether the claim waits because other processes hold all row groups that are left.
+    others_hold_all: AtomicBool,
     /// Becomes true when the run takes no further row group.
     is_closed: watch::Sender<bool>,
     /// Becomes true when the run ends.
@@ -154,6 +157,7 @@ impl DatasetMember {
             held: Mutex::default(),
             progress: Mutex::new(Instant::now()),
             claim: Mutex::default(),
+            others_hold_all: AtomicBool::new(false),
             is_closed: watch::Sender::new(false),
             is_leaving: watch::Sender::new(false),
             warnings: Mutex::default(),
@@ -164,6 +168,11 @@ impl DatasetMember {
     /// Returns the output directory that all processes fill.
     pub(super) fn directory(&self) -> &SharedDirectory {
         &self.directory
+    }
+
+    /// Returns whether other processes hold all row groups that are left.
+    pub(super) fn waits_for_others(&self) -> bool {
+        self.held.lock().is_empty() && self.others_hold_all.load(Ordering::Relaxed)
     }
 
     fn record_progress(&self) {
@@ -189,6 +198,7 @@ impl DatasetMember {
         });
         let claimed = ready!(future.as_mut().poll(context));
         *claim = None;
+        self.others_hold_all.store(false, Ordering::Relaxed);
         Poll::Ready(claimed.map_err(|error| HookError(error.to_string())))
     }
 
@@ -228,6 +238,7 @@ impl DatasetMember {
             if error.is_some() && self.with_directory(SharedDirectory::missing).await?.is_empty() {
                 return Ok(None);
             }
+            self.others_hold_all.store(error.is_none(), Ordering::Relaxed);
             let was_reachable = std::mem::replace(&mut is_reachable, error.is_none());
             if let Some(error) = error.filter(|_| was_reachable) {
                 let warning = format!("warning: no row group can be claimed, and it is tried again: {error}");

@@ -125,6 +125,11 @@ impl PipelineWorkload {
         self.0.together.is_some()
     }
 
+    /// Returns whether other processes hold all row groups that are left. `None` if this process is alone.
+    pub(super) fn waits_for_others(&self) -> Option<bool> {
+        self.0.together.as_ref().map(|together| together.waits_for_others())
+    }
+
     /// Claims no further row group, if several processes fill the output.
     pub(super) fn stop_claiming(&self) {
         self.0.together.iter().for_each(|together| together.stop_claiming());

@@ -155,8 +155,8 @@ async fn two_proxies_share_one_limit_and_show_it_without_the_password() {
     assert_eq!(shares.iter().filter(|share| share["is_leader"] == true).count(), 1, "{shares:?}");
     assert!(shares.iter().all(|share| share["limit"] == LIMIT && share["error"].is_null()), "{shares:?}");
     let metrics = first.page("/metrics").await;
-    for line in ["tidegate_share_members{", "tidegate_share_degraded{", "tidegate_share_age_seconds{"] {
-        assert!(metrics.contains(line), "{line} is missing:\n{metrics}");
+    for figure in ["members", "limit", "slots", "is_leader", "degraded", "age_seconds"] {
+        assert!(metrics.contains(&format!("tidegate_share_{figure}{{")), "{figure} is missing:\n{metrics}");
     }
     let checked = scratch.run(&["proxy", "proxy.toml", "--check"]);
     checked.assert(0, &["shares limits as `test` over", &address]);
