@@ -106,6 +106,26 @@ async fn a_client_that_leaves_before_the_response_begins_keeps_its_reservation()
 }
 
 #[tokio::test]
+async fn a_chat_without_a_bound_whose_usage_stays_unknown_is_charged_more_than_most_answers_have() {
+    let world = World::new(PER_DAY, "").await;
+    let available = async |model: &str| {
+        world.until_counts((0, 0)).await;
+        let resources = world.page("/why").await["resources"].clone();
+        let of_model = |one: &&Value| one["model"] == model;
+        resources.as_array().unwrap().iter().find(of_model).unwrap()["budgets"][0]["available"].as_i64().unwrap()
+    };
+    let answer = world.chat("background").send().await.unwrap();
+    assert!(answer.text().await.unwrap().contains("queued"));
+    assert!((5_800..=5_904).contains(&available("background").await));
+    let call = tokio::spawn(world.chat("held-1").send());
+    while world.seen.in_flight() == 0 {
+        tokio::task::yield_now().await;
+    }
+    call.abort();
+    assert!((5_800..=5_904).contains(&available("held-1").await), "its client left before the response began");
+}
+
+#[tokio::test]
 async fn a_response_that_the_provider_breaks_off_is_charged_for_what_arrived() {
     let world = World::new(PER_DAY, "").await;
     world.seen.go.add_permits(2);

@@ -101,6 +101,17 @@ impl Redactor {
         }
     }
 
+    /// Replaces a text that begins a key, and is at least half of it.
+    ///
+    /// A shorter one stays. If it became asterisks, a client that makes a provider quote its guesses would learn
+    /// a key one character after the other.
+    fn redact_end(&self, text: &mut [u8]) {
+        let is_half = |key: &[u8]| text.len() >= MIN_KEY_BYTES && 2 * text.len() >= key.len() && key.starts_with(text);
+        if self.keys().any(|key| is_half(key.needle())) {
+            text.fill(b'*');
+        }
+    }
+
     /// Returns how many bytes at the end of `text` may be the beginning of a key.
     fn partial_key_len(&self, text: &[u8]) -> usize {
         let begun = |key: &Finder<'static>| {
@@ -201,10 +212,7 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
                     if rest.is_empty() {
                         continue;
                     }
-                    if rest.len() >= MIN_KEY_BYTES {
-                        // The response ends within what may be a key.
-                        rest.fill(b'*');
-                    }
+                    this.redactor.redact_end(&mut rest);
                     return Poll::Ready(Some(Ok(Frame::data(rest.freeze()))));
                 }
             };
@@ -278,7 +286,11 @@ mod tests {
     async fn other_bytes_are_forwarded_at_once_and_a_truncated_key_is_redacted() {
         let sent = ["data: 1\n\n", "data: s", "ea\n\n"].map(str::to_string).to_vec();
         assert_eq!(pieces(sent).await, ["data: 1\n\n", "data: ", "sea\n\n"]);
-        assert_eq!(pieces(vec![format!("key {}", &KEY[..12])]).await.concat(), format!("key {}", "*".repeat(12)));
+        for (shown, hidden) in [(9, 0), (0, 10), (0, 19)] {
+            let sent = format!("key {}", &KEY[..shown + hidden]);
+            let expected = format!("key {}{}", &KEY[..shown], "*".repeat(hidden));
+            assert_eq!(pieces(vec![sent]).await.concat(), expected, "of {} bytes", KEY.len());
+        }
         assert_eq!(pieces(vec!["gulls".to_string()]).await.concat(), "gulls");
     }
 

@@ -53,6 +53,8 @@ pub(super) enum ProxyError {
     BadJson { why: String },
     /// The body has a list of more models.
     SeveralModels { name: &'static str },
+    /// The query may select another model than the body.
+    ModelInQuery { name: &'static str },
     /// The body is not a multipart form, or is ambiguous.
     BadForm { why: String },
     /// An `x-tidegate-*` header has an invalid value.
@@ -115,6 +117,7 @@ impl ProxyError {
             | Self::UnexpectedBody
             | Self::BadJson { .. }
             | Self::SeveralModels { .. }
+            | Self::ModelInQuery { .. }
             | Self::BadForm { .. }
             | Self::BadHeader { .. } => StatusCode::BAD_REQUEST,
             Self::UnknownTenant | Self::ClientKey { .. } => StatusCode::UNAUTHORIZED,
@@ -153,7 +156,7 @@ impl ProxyError {
             Self::TooManyConnections | Self::TooManyOfAddress { .. } => "tidegate_too_many_connections",
             Self::BrokenBody => "tidegate_broken_body",
             Self::BadJson { .. } => "tidegate_bad_json",
-            Self::SeveralModels { .. } => "tidegate_several_models",
+            Self::SeveralModels { .. } | Self::ModelInQuery { .. } => "tidegate_several_models",
             Self::BadForm { .. } => "tidegate_bad_form",
             Self::BadHeader { .. } => "tidegate_bad_header",
             Self::UnknownTenant => "tidegate_unknown_tenant",
@@ -261,10 +264,16 @@ impl fmt::Display for ProxyError {
                 f,
                 "`{name}` lists more models, which would be called outside of their limits; expected one model, in `model`"
             ),
+            Self::ModelInQuery { name } => {
+                write!(f, "the query has `{name}`, which may select another model; expected one model, in the body")
+            }
             Self::BadJson { why } => write!(f, "the body is not unambiguous JSON: {why}"),
             Self::BadForm { why } => write!(f, "the body is not an unambiguous form: {why}"),
             Self::BadHeader { name, expected } => write!(f, "the header {name} is not {expected}"),
             Self::UnknownTenant => f.write_str("the tenant of this request is not configured"),
+            Self::UnknownModel { model } if model.is_empty() => f.write_str(
+                "the request names no model, and no provider serves this call for every model; expected `model`",
+            ),
             Self::UnknownModel { model } => write!(f, "no provider serves the model `{model}` for this call"),
             Self::UnknownProvider => {
                 f.write_str("no provider has the name in x-tidegate-provider, or it does not serve this call")

@@ -9,11 +9,8 @@ use reqwest::multipart::{Form as Writer, Part};
 use reqwest::{Client, Url};
 
 use super::error::ProxyError;
-use super::parsed_request::{MODEL_LISTS, is_model_name};
+use super::parsed_request::{MODEL, is_model_name, model_parameter};
 use crate::app::tokens;
-
-/// The name of the field that selects the model.
-const MODEL: &str = "model";
 
 /// The maximum length of a model id in a form, in bytes.
 const MAX_MODEL_BYTES: usize = 256;
@@ -50,18 +47,15 @@ impl Form {
             if fields.len() == MAX_FIELDS {
                 return Err(refuse(format!("it has more than {MAX_FIELDS} fields")));
             }
-            if name.trim().eq_ignore_ascii_case(MODEL) {
-                if name != MODEL || field.file_name().is_some() {
+            match model_parameter(&name) {
+                Some(MODEL) if name != MODEL || field.file_name().is_some() => {
                     return Err(refuse("the field `model` must be a text field with exactly that name".to_string()));
                 }
-                if fields.iter().any(|other| other.name == MODEL) {
+                Some(MODEL) if fields.iter().any(|other| other.name == MODEL) => {
                     return Err(refuse("it has two fields `model`".to_string()));
                 }
-            }
-            // Some servers read `models[]` and `models[0]` as a list of that name, too.
-            let list = name.split('[').next().unwrap_or_default().trim();
-            if let Some(name) = MODEL_LISTS.into_iter().find(|name| name.eq_ignore_ascii_case(list)) {
-                return Err(ProxyError::SeveralModels { name });
+                Some(MODEL) | None => {}
+                Some(name) => return Err(ProxyError::SeveralModels { name }),
             }
             // Some Java clients send this header. It has no effect and is not forwarded.
             let is_identity = |encoding: &HeaderValue| ["7bit", "8bit", "binary"].iter().any(|same| encoding == same);
@@ -79,9 +73,9 @@ impl Form {
         }
         let form = Self { fields };
         match form.model() {
-            Some(name) if !is_model_name(name) => {
-                Err(refuse("the field `model` is empty, too long, not text, or surrounded by spaces".to_string()))
-            }
+            Some(name) if !is_model_name(name) => Err(refuse(
+                "the field `model` is empty, too long, not text, surrounded by spaces, or contains commas".to_string(),
+            )),
             _ => Ok(form),
         }
     }
@@ -176,7 +170,9 @@ mod tests {
         for (body, why) in [
             (format!("{model}{model}--b--"), "it has two fields `model`"),
             (format!("{model}{}--b--", field("name=\"Model\"", "dear")), "must be a text field"),
+            (format!("{model}{}--b--", field("name=\"model[]\"", "dear")), "must be a text field"),
             (format!("{}--b--", field("name=\"model\"; filename=\"x\"", "dear")), "must be a text field"),
+            (format!("{}--b--", field("name=\"model\"", "cheap,dear")), "contains commas"),
             (format!("{}--b--", field("name=\"model\"", "")), "is empty"),
             (format!("{}--b--", field("name=\"model\"", "whisper ")), "surrounded by spaces"),
             (format!("{}--b--", field("filename=\"x\"", "a")), "has no valid name"),

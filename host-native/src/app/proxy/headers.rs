@@ -28,7 +28,7 @@ const HOP_BY_HOP: [HeaderName; 10] = [
 
 /// Client headers that are not forwarded: headers that the proxy sets itself, headers about the page or
 /// network of the client, and headers that could select a method or path other than the checked one.
-const STRIPPED_FROM_REQUESTS: [HeaderName; 15] = [
+const STRIPPED_FROM_REQUESTS: [HeaderName; 18] = [
     HOST,
     CONTENT_LENGTH,
     CONTENT_TYPE,
@@ -42,14 +42,18 @@ const STRIPPED_FROM_REQUESTS: [HeaderName; 15] = [
     HeaderName::from_static("x-http-method"),
     HeaderName::from_static("x-http-method-override"),
     HeaderName::from_static("x-method-override"),
+    HeaderName::from_static("x-host"),
+    HeaderName::from_static("x-original-method"),
     HeaderName::from_static("x-original-url"),
     HeaderName::from_static("x-original-uri"),
+    HeaderName::from_static("x-real-ip"),
     HeaderName::from_static("x-rewrite-url"),
 ];
 
 /// Client headers that select the organization or project that a call is charged to. They are not forwarded
 /// with the key of the proxy.
-const ACCOUNT_SELECTORS: [HeaderName; 3] = [
+const ACCOUNT_SELECTORS: [HeaderName; 4] = [
+    HeaderName::from_static("anthropic-workspace"),
     HeaderName::from_static("openai-organization"),
     HeaderName::from_static("openai-project"),
     HeaderName::from_static("x-goog-user-project"),
@@ -146,7 +150,7 @@ pub(super) fn to_provider<'a>(
     }
     let is_kept = |name: &HeaderName| {
         let text = name.as_str();
-        let starts = ["sec-", "x-forwarded-", "access-control-", "x-tidegate-"];
+        let starts = ["sec-", "x-forwarded-", "x-envoy-", "access-control-", "x-tidegate-"];
         let concerns_client = starts.iter().any(|start| text.starts_with(start));
         let is_allowed = match credentials {
             Credentials::Forwarded => !text.contains("cookie"),

@@ -67,6 +67,16 @@ impl MediaType {
 pub(super) const MODEL_LISTS: [&str; 4] =
     ["models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks"];
 
+/// The name of the field that selects the model.
+pub(super) const MODEL: &str = "model";
+
+/// Returns which name of [`MODEL`] and [`MODEL_LISTS`] a parameter has for some server: in any case, and as an
+/// item such as `models[]` and `models[0]`.
+pub(super) fn model_parameter(name: &str) -> Option<&'static str> {
+    let name = name.split('[').next().unwrap_or_default().trim();
+    [MODEL].into_iter().chain(MODEL_LISTS).find(|parameter| parameter.eq_ignore_ascii_case(name))
+}
+
 /// A parsed request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParsedRequest {
@@ -141,7 +151,7 @@ impl ParsedRequest {
             };
             if !is_model_name(&name) {
                 return Err(refuse(
-                    "`model` is empty, surrounded by spaces, or contains control characters".to_string(),
+                    "`model` is empty, surrounded by spaces, or contains commas or control characters".to_string(),
                 ));
             }
             (model, model_at) = (Some(name.into_owned()), Some(range_in(&body, raw)));
@@ -229,9 +239,9 @@ fn edited(text: Bytes, mut edits: Vec<(Range<usize>, String)>) -> Bytes {
 }
 
 /// Returns whether a model name is unambiguous: not empty, not surrounded by spaces, and without control
-/// characters.
+/// characters and commas. Some servers read names between commas as a list of models.
 pub(super) fn is_model_name(name: &str) -> bool {
-    !name.is_empty() && name.trim() == name && !name.chars().any(char::is_control)
+    !name.is_empty() && name.trim() == name && !name.chars().any(|c| c.is_control() || c == ',')
 }
 
 /// Returns the number of prompts; each is completed separately. A list of numbers is one prompt.

@@ -66,6 +66,17 @@ impl AttemptRecorder {
             self.shared.completion_rate.record_completion();
         }
     }
+
+    /// Returns what is charged for a call of which `used` is known.
+    fn charged(&self, used: Option<Usage>) -> Usage {
+        match used {
+            Some(used) => {
+                self.resource.meters.record_usage(used);
+                used
+            }
+            None => self.resource.unknown_usage(self.estimate),
+        }
+    }
 }
 
 impl BodyObserver<Bytes> for AttemptRecorder {
@@ -81,23 +92,17 @@ impl BodyObserver<Bytes> for AttemptRecorder {
             completion.outcome = completion.outcome.of_own_key();
         }
         self.record_end(completion.outcome);
-        let used = self.usage.as_mut().and_then(|usage| usage.finish(self.estimate));
-        match used {
-            // Also for a response that breaks off: the provider charges what it has sent.
-            Some(used) => {
-                self.resource.meters.record_usage(used);
-                completion.used(used)
-            }
+        // Also of a response that breaks off: the provider charges what it has sent.
+        match self.usage.as_mut().map(|usage| usage.finish(self.estimate)) {
+            Some(used) => completion.used(self.charged(used)),
             None => completion,
         }
     }
 
-    /// A disconnected client aborts the call, but the provider still charges it: returns the usage so far, or
-    /// else the whole reservation.
+    /// A disconnected client aborts the call, but the provider still charges it.
     fn on_cancel(&mut self) -> Option<Usage> {
-        let used = self.usage.as_mut()?.finish(self.estimate).unwrap_or(self.estimate);
-        self.resource.meters.record_usage(used);
-        Some(used)
+        let used = self.usage.as_mut()?.finish(self.estimate);
+        Some(self.charged(used))
     }
 }
 

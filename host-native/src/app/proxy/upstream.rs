@@ -25,6 +25,10 @@ pub(super) const NO_MODEL: &str = "-";
 /// The maximum length of a model id, in bytes.
 const MAX_MODEL_BYTES: usize = 256;
 
+/// The output that is charged for a chat without a bound whose usage stays unknown, in tokens: more than most
+/// answers have.
+const UNKNOWN_OUTPUT: u32 = 4_096;
+
 /// The number of call kinds of a configured model that never count towards `at_most_models`.
 const MAX_KINDS_PER_CONFIGURED_MODEL: usize = 16;
 
@@ -46,6 +50,17 @@ impl Resource {
         let Bursts { input, output, total } = self.bursts;
         let sent = asked.input_tokens.min(input).min(total);
         Usage::tokens(sent, asked.output_tokens.min(output).min(total - sent))
+    }
+
+    /// Returns the usage to charge for a call that may have an output and does not report it. `reserved` is
+    /// what it reserved.
+    pub(super) fn unknown_usage(&self, reserved: Usage) -> Usage {
+        match self.key.domain {
+            Domain::Chat if reserved.output_tokens == 0 => {
+                self.estimate(Usage::tokens(reserved.input_tokens, UNKNOWN_OUTPUT))
+            }
+            _ => reserved,
+        }
     }
 }
 

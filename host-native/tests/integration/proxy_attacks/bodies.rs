@@ -66,6 +66,36 @@ async fn a_call_without_a_model_does_not_bypass_the_model_list() {
 }
 
 #[tokio::test]
+async fn no_parameter_of_the_query_and_no_comma_selects_another_model() {
+    let world = world().await;
+    for query in
+        ["model=dear", "a=1&Model=dear", "mod%65l=dear", "model[]=dear", "models=dear", "fallbacks%5B0%5D=dear"]
+    {
+        let headers = "host: localhost\r\ncontent-type: application/json\r\n";
+        let path = format!("/v1/chat/completions?{query}");
+        let answer = call(&world, "POST", &path, headers, "{\"model\":\"cheap\"}").await;
+        assert_eq!(status(&answer), "400", "{query}: {answer}");
+        assert!(answer.contains("tidegate_several_models") && answer.contains("in the body"), "{query}: {answer}");
+    }
+    assert_eq!(status(&chat(&world, "{\"model\":\"cheap,dear\"}").await), "400");
+    assert_eq!(upstream(&world), Vec::<String>::new());
+    let headers = "host: localhost\r\ncontent-type: application/json\r\n";
+    let answer = call(&world, "POST", "/v1/chat/completions?api-version=1", headers, "{\"model\":\"echo\"}").await;
+    assert!(status(&answer) == "200" && answer.contains("completions?api-version=1\""), "{answer}");
+}
+
+#[tokio::test]
+async fn a_call_without_a_model_does_not_bypass_the_limits_of_a_model() {
+    let limits = "[[providers.models]]\nname = \"dear\"\nbudgets = { requests_per_day = 1 }";
+    let world = World::new("", limits).await;
+    for body in ["{}", "{\"model\":null}", "{\"messages\":[]}"] {
+        let answer = chat(&world, body).await;
+        assert!(status(&answer) == "404" && answer.contains("names no model"), "{body}: {answer}");
+    }
+    assert_eq!(upstream(&world), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn no_spelling_of_a_model_bypasses_its_limits() {
     let limits = "[[providers.models]]\nname = \"dear\"\nbudgets = { requests_per_day = 1 }";
     let world = World::new("", limits).await;
@@ -96,6 +126,7 @@ async fn a_form_must_have_exactly_one_model_field_and_it_selects_the_model() {
     for body in [
         format!("{cheap}{dear}--b--\r\n"),
         format!("{cheap}{}--b--\r\n", field("name=\"Model\"", "dear")),
+        format!("{cheap}{}--b--\r\n", field("name=\"model[]\"", "dear")),
         format!("{cheap}{}--b--\r\n", field("name=model; filename=\"x\"", "dear")),
         format!("{}--b--\r\n", field("name=\"model\"; filename=\"x\"", "cheap")),
         cheap.clone(),

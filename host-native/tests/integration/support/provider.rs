@@ -168,6 +168,8 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
             seen.go.acquire().await.unwrap().forget();
             completion("held")
         }
+        // Will make its answer later.
+        "background" => Json(json!({ "status": "queued", "output": [], "usage": null })).into_response(),
         "stream" => stream(seen, guard, number, false),
         // Answers with `number` words, and without usage.
         "uncounted" => completion_with(&"tide ".repeat(number as usize), &Value::Null),

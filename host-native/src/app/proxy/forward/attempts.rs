@@ -223,9 +223,10 @@ impl RoutedRequest<'_> {
         let (tenant, level) = (&self.tenant, context.level);
         let recorder = AttemptRecorder::new(self.shared, &self.resource, tenant, level, self.estimate, self.upstream);
         let mut attempt = Attempt { in_flight: InFlightCall::new(slot), recorder };
-        attempt.in_flight.record_sent(self.estimate);
         // What GET returns, such as a response that ran in the background, may be read any number of times.
         let is_new_output = request.method() != Method::GET;
+        let unknown = if is_new_output { self.resource.unknown_usage(self.estimate) } else { self.estimate };
+        attempt.in_flight.record_sent(unknown);
         match self.upstream.http.execute(request).await {
             Ok(response) => {
                 let head = read_head(response.status(), response.headers(), SystemTime::now());

@@ -31,7 +31,7 @@ use super::counters::QuotaGuard;
 use super::endpoint::{BodyKind, Endpoint};
 use super::error::ProxyError;
 use super::headers::{self, PROVIDER};
-use super::parsed_request::{MediaType, ParsedRequest, domain};
+use super::parsed_request::{MediaType, ParsedRequest, domain, model_parameter};
 use super::tenant::{Level, Tenant};
 use super::upstream::{NO_MODEL, Resource, Upstream, keys_in_query};
 use super::{ReplyBody, Shared, models, stream_usage};
@@ -76,9 +76,15 @@ pub(super) async fn handle(
     let parsed = ParsedRequest::read(if is_empty { MediaType::Empty } else { media }, body).await?;
     let named = parsed.model.as_deref().or(endpoint.model.as_deref());
     let is_served = |upstream: &Upstream| endpoint.is_served_by(upstream, &parts.method, path);
-    // A request without a model must not reach a provider that is restricted to some models.
     let must_name = endpoint.body != BodyKind::Empty;
-    let upstream = route(&shared.upstreams, wanted, named, must_name, is_served)?;
+    // A provider may take a model of its own choice for a request without one. That may be one that it does not
+    // serve here, or that has limits of its own.
+    let takes_unnamed = |upstream: &Upstream| match endpoint.body {
+        BodyKind::Empty => true,
+        BodyKind::Any => upstream.serves(""),
+        _ => upstream.serves("") && upstream.config.models.is_empty(),
+    };
+    let upstream = route(&shared.upstreams, wanted, named, takes_unnamed, is_served)?;
     let requested = parsed.model.as_deref().unwrap_or(NO_MODEL);
     let sent = upstream.model_to_send(requested).to_string();
     let resource = upstream
@@ -87,6 +93,9 @@ pub(super) async fn handle(
     context.resource = Some(Arc::clone(&resource));
     let estimate = resource.estimate(parsed.estimate);
     let url = upstream.address(path, parts.uri.query()).ok_or(ProxyError::NoSuchAddress)?;
+    if let Some(name) = url.query_pairs().find_map(|(name, _)| model_parameter(&name)).filter(|_| must_name) {
+        return Err(ProxyError::ModelInQuery { name });
+    }
     let renamed = (sent != requested).then_some(sent.as_str());
     let asks_usage = upstream.config.stream_usage && stream_usage::is_on_demand(path) && parsed.lacks_stream_usage();
     let encoded = parsed.encode(&upstream.http, &url, renamed, asks_usage).await;
@@ -145,13 +154,12 @@ async fn read_body(
 }
 
 /// Selects the provider: the requested one, or else the first, among those that serve the call and its model.
-/// A call that needs no model goes to the first. A call that must name a model and does not goes to one that
-/// serves all models.
+/// A call without a model goes to the first that takes it.
 fn route<'s>(
     upstreams: &'s [Upstream],
     wanted: Option<&[u8]>,
     model: Option<&str>,
-    must_name: bool,
+    takes_unnamed: impl Fn(&Upstream) -> bool,
     is_served: impl Fn(&Upstream) -> bool,
 ) -> Result<&'s Upstream, ProxyError> {
     let is_wanted = |upstream: &&Upstream| wanted.is_none_or(|name| upstream.config.name.as_bytes() == name);
@@ -161,7 +169,7 @@ fn route<'s>(
     }
     let serves = |upstream: &&Upstream| match model {
         Some(model) => upstream.serves(model),
-        None => !must_name || upstream.serves(""),
+        None => takes_unnamed(upstream),
     };
     let unknown = || ProxyError::UnknownModel { model: model.unwrap_or_default().chars().take(80).collect() };
     candidates.find(serves).ok_or_else(unknown)
@@ -182,11 +190,11 @@ mod tests {
             Upstream::new(config).unwrap()
         };
         let upstreams = [upstream("a", "gpt-*"), upstream("b", "*-large"), upstream("c", "gpt-*")];
-        let routed = |wanted: Option<&str>, model, must_name| {
+        let routed = |wanted: Option<&str>, model, takes_unnamed| {
             let wanted = wanted.map(str::as_bytes);
-            route(&upstreams, wanted, model, must_name, |_| true).map(|upstream| upstream.config.name.clone())
+            route(&upstreams, wanted, model, |_| takes_unnamed, |_| true).map(|upstream| upstream.config.name.clone())
         };
-        let name = |wanted, model| routed(wanted, model, true);
+        let name = |wanted, model| routed(wanted, model, false);
         let unknown = |model: &str| Err(ProxyError::UnknownModel { model: model.to_string() });
         assert_eq!(name(None, Some("gpt-large")).unwrap(), "a");
         assert_eq!(name(None, Some("x-large")).unwrap(), "b");
@@ -194,13 +202,9 @@ mod tests {
         assert_eq!(name(Some("c"), Some("x-large")), unknown("x-large"), "c does not serve that model");
         assert_eq!(name(None, Some("other")), unknown("other"));
         assert_eq!(name(Some("d"), None), Err(ProxyError::UnknownProvider));
-        assert_eq!(
-            (name(None, None), name(Some("c"), None)),
-            (unknown(""), unknown("")),
-            "each provider is restricted to some models"
-        );
-        assert_eq!(routed(None, None, false).unwrap(), "a");
-        let none = route(&upstreams, None, Some("gpt-large"), true, |upstream| upstream.config.name == "b");
+        assert_eq!((name(None, None), name(Some("c"), None)), (unknown(""), unknown("")), "no provider takes it");
+        assert_eq!(routed(None, None, true).unwrap(), "a");
+        let none = route(&upstreams, None, Some("gpt-large"), |_| false, |upstream| upstream.config.name == "b");
         assert_eq!(none.unwrap().config.name, "b");
     }
 }
