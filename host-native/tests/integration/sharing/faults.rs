@@ -72,6 +72,15 @@ impl World {
         }
     }
 
+    /// Waits until both proxies have leases of full length after a fault. Those of the first decision count from
+    /// reports that may be older than the fault.
+    async fn until_renewed(&self) {
+        let version = async || self.value(STATE, "decision")["version"].as_u64();
+        let first = version().await.unwrap_or_default();
+        until(version, |version| version.is_some_and(|version| version > first + 2)).await;
+        self.until_shared().await;
+    }
+
     /// Waits until a proxy has no valid share.
     async fn until_degraded(&self, proxy: usize) {
         until(async || self.proxies[proxy].share().await, |share| share["is_degraded"] == true).await;
@@ -165,6 +174,7 @@ async fn a_cut_or_stalled_network_for_less_than_a_lease_changes_nothing() {
     let world = World::start(RedisServer::start_with_password(), "stop", "fixed").await;
     let load = Load::start(&world).await;
     for fault in [Link::cut, Link::stall] {
+        world.until_renewed().await;
         world.links.iter().for_each(fault);
         world.check_shared_for(SHORT).await;
         load.until_answered(&[0, 1]).await;
