@@ -33,6 +33,7 @@ use crate::host::TokioHost;
 
 /// The reason why a blocking acquire returned no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BlockingError {
     /// The caller runs inside a task or `block_on`, where blocking would stall everything else on the thread.
     #[error(
@@ -86,6 +87,10 @@ pub trait AcquireBlocking {
 
     /// Returns a permit that keeps the gate alive. Otherwise it acts as
     /// [`acquire_blocking`](Self::acquire_blocking).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire_blocking`](Self::acquire_blocking).
     fn acquire_owned_blocking(&self, request: Request) -> Result<OwnedPermit<TokioHost>, BlockingError>;
 }
 

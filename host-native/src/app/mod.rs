@@ -3,10 +3,10 @@
 //! | folder | contents |
 //! | --- | --- |
 //! | [`cli`], [`error`] | the command line; errors and exit codes |
-//! | [`config`] | the pipeline file, read into checked types |
+//! | [`config`] | the pipeline file, read into checked types, and what the files of proxies and scenarios share with it |
 //! | [`data`] | datasets and finished rows as CSV, JSONL and Parquet |
 //! | [`template`] | prompts and expressions |
-//! | `tokens` | estimates the tokens of a text |
+//! | `tokens`, `token_counts` | estimates the tokens of a text, and reads how many a provider counted |
 //! | [`provider`] | calls to providers over HTTP: requests, answers, keys, cost |
 //! | [`output`] | finished rows on disk, and what a later run resumes from |
 //! | [`run`] | a run of a pipeline file: resolved, checked, estimated, executed |

@@ -65,6 +65,7 @@ impl Limits {
         self.budgets.push(budget);
         self
     }
+
     /// Returns an error with the field name if a setting is out of range.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         self.limit_config.validate()?;

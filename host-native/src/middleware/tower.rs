@@ -233,6 +233,7 @@ impl<Inner: Clone, K, S: Clone> Clone for Admission<Inner, K, S> {
 
 /// The error of an [`Admission`] service.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum AdmissionError<E> {
     /// The gate denied the call. The request was not sent.
     Denied(Denial),

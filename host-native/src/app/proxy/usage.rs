@@ -117,7 +117,7 @@ impl OutputText {
     }
 }
 
-/// What the events of a stream have said so far.
+/// What is known from the events of a stream so far.
 #[derive(Debug, Default)]
 struct StreamCounts {
     reported: TokenCounts,

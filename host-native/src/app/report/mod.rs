@@ -101,7 +101,7 @@ fn charts(samples: &[ProgressView]) -> Markup {
     html! { @for chart in charts { (chart) } }
 }
 
-/// The tide of one provider: what it was asked for, what it was held to, and where it pushed back.
+/// Draws one provider: its calls in flight, its limit, and where it refused calls.
 fn provider(seconds: f64, samples: &[(f64, &ProviderView)]) -> Markup {
     let Some((_, last)) = samples.last() else { return html! {} };
     let most = samples.iter().map(|(_, provider)| provider.limit.max(provider.in_flight)).max().unwrap_or(1);
