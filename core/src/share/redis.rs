@@ -290,3 +290,82 @@ fn read_reports(fields: &Reply, since: u64) -> Reports {
     };
     Reports { reports: fields.filter(|(name, _)| *name != POSITION).filter_map(read).collect(), next }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+
+    use super::*;
+    use crate::budget::{BudgetConfig, BudgetKey, Dimension, WalletReport};
+    use crate::call::Outcome;
+    use crate::share::{
+        Decide, Decision, EndedCall, GroupDemand, KnownMember, KnownWallet, LeaderSnapshot, MemberId, MemberReport,
+        MemberShare,
+    };
+
+    /// The messages of format 2. Processes of different versions read those of each other.
+    const MESSAGES: [&str; 3] = [
+        r#"{"member":1,"seq":2,"version":3,"share":4,"started":8,"ended":7,"ends":[{"call":6,"started":7,"outcome":"rate_limited","latency_ms":12,"age_ms":3,"version":8,"retry_after_ms":500}],"groups":[{"group":5,"weight":6,"wanted":7}],"leaves":false,"budgets":{"3974686689672838":{"granted":10,"left":4,"spent":6,"call":1,"need":2}}}"#,
+        r#"{"term":{"epoch":9,"nonce":10},"version":11,"limit":12,"pause_ms":0,"beat_ms":1000,"is_scarce":true,"shares":{"1":{"share":4,"pace_ns":0,"seen_seq":2,"granted":{"3974686689672838":10}}}}"#,
+        r#"{"version":11,"limit":12,"interval_ns":1000000,"cut_version":8,"members":{"1":{"seq":2,"ended":7,"in_flight":1,"occupied":4,"budgets":{"3974686689672838":{"granted":10,"outstanding":0,"spent":6}}}},"budgets":{"3974686689672838":590}}"#,
+    ];
+
+    #[test]
+    fn the_messages_of_a_format_are_as_recorded() {
+        assert_eq!(FORMAT, 2, "a new format has new messages: record them here");
+        let key = BudgetKey::of_each(&[BudgetConfig::per_minute(Dimension::Requests, 600)]).next().unwrap();
+        let ended = EndedCall {
+            call: 6,
+            started: 7,
+            outcome: Outcome::RateLimited,
+            latency_ms: 12,
+            age_ms: 3,
+            version: 8,
+            retry_after_ms: Some(500),
+        };
+        let wallet = WalletReport { granted: 10, left: 4, spent: 6, call: 1, need: 2 };
+        let report = MemberReport {
+            member: MemberId(1),
+            seq: 2,
+            version: 3,
+            share: 4,
+            started: 8,
+            ended: 7,
+            ends: vec![ended],
+            groups: vec![GroupDemand { group: 5, weight: 6, demand: 7 }],
+            leaves: false,
+            budgets: BTreeMap::from([(key, wallet)]),
+        };
+        let term = Term { epoch: 9, nonce: 10 };
+        let share = MemberShare { share: 4, pace_ns: 0, seen_seq: 2, granted: BTreeMap::from([(key, 10)]) };
+        let decision = Decision {
+            term,
+            version: 11,
+            limit: 12,
+            pause_ms: 0,
+            beat_ms: 1_000,
+            leader_leaves: false,
+            is_scarce: true,
+            shares: BTreeMap::from([(MemberId(1), share)]),
+        };
+        let known = KnownWallet { granted: 10, outstanding: 0, spent: 6 };
+        let member =
+            KnownMember { seq: 2, ended: 7, in_flight: 1, occupied: 4, budgets: BTreeMap::from([(key, known)]) };
+        let snapshot = LeaderSnapshot {
+            version: 11,
+            limit: 12,
+            interval_ns: Some(1_000_000),
+            cut_version: 8,
+            members: BTreeMap::from([(MemberId(1), member)]),
+            budgets: BTreeMap::from([(key, 590)]),
+        };
+        let limit = RedisLimit::new("test", "acme/large/chat");
+        let written = [
+            limit.command(&StoreStep::Report(report)),
+            limit.command(&StoreStep::Decide { decide: Decide { decision, snapshot }, read: 0 }),
+        ];
+        let messages: Vec<&str> =
+            written.iter().flatten().map(AsRef::as_ref).filter(|text: &&str| text.starts_with('{')).collect();
+        assert_eq!(messages, MESSAGES);
+    }
+}

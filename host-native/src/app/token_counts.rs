@@ -19,7 +19,7 @@ impl TokenCounts {
     /// Reads the counts. A value of another form has none.
     pub(super) fn of(usage: &Value) -> Self {
         let count = |key: &str| whole_number(usage.get(key)?);
-        // The Messages API counts what it writes to its cache, and what it reads from there, beside the input.
+        // The Messages API counts what it writes to its cache, and what it reads, beside the input.
         let written = count("cache_creation_input_tokens").unwrap_or(0);
         let input = count("prompt_tokens").or_else(|| Some(count("input_tokens")?.saturating_add(written)));
         let output = count("completion_tokens").or_else(|| count("output_tokens"));
