@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::extract::State;
@@ -29,12 +30,20 @@ const ROWS: u64 = 42;
 struct Provider {
     /// Calls by row.
     calls: Mutex<BTreeMap<u64, usize>>,
+    in_flight: AtomicUsize,
+    /// The most calls that were in flight at the same time.
+    peak: AtomicUsize,
     go: Semaphore,
 }
 
 impl Provider {
     fn start() -> (String, Arc<Self>) {
-        let provider = Arc::new(Self { calls: Mutex::default(), go: Semaphore::new(0) });
+        let provider = Arc::new(Self {
+            calls: Mutex::default(),
+            in_flight: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            go: Semaphore::new(0),
+        });
         let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(Arc::clone(&provider));
         (format!("{}/v1", serve(router)), provider)
     }
@@ -62,9 +71,12 @@ async fn answer(State(provider): State<Arc<Provider>>, Json(request): Json<Value
     let prompt = request["messages"][0]["content"].as_str().unwrap().to_string();
     let row: u64 = prompt.split(' ').find_map(|word| word.parse().ok()).unwrap();
     *provider.calls.lock().unwrap().entry(row).or_default() += 1;
+    let in_flight = provider.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+    provider.peak.fetch_max(in_flight, Ordering::SeqCst);
     if row >= 4 {
         provider.go.acquire().await.unwrap().forget();
     }
+    provider.in_flight.fetch_sub(1, Ordering::SeqCst);
     if is_rejected(row) {
         return (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": "too long" } }))).into_response();
     }
@@ -214,6 +226,20 @@ fn three_processes_write_each_row_once_and_as_one_process_does() {
     let resume = ["run", "p.toml", "--out", "out", "--resume", "--export", "all.jsonl"];
     world.scratch.run(&resume).assert(6, &["resumed         38", "calls in 5 runs", "exported        38"]);
     assert!(!world.scratch.path("out/processes").exists());
+    world.check_rows();
+}
+
+#[test]
+fn the_calls_of_all_processes_together_keep_the_limit() {
+    let world = World::new(6);
+    let processes = [world.start(), world.start(), world.start()];
+    let in_flight = || world.provider.in_flight.load(Ordering::SeqCst);
+    wait_until(in_flight, |calls| *calls == 6);
+    world.provider.answer_all();
+    for (code, summary) in processes.map(Process::end) {
+        assert_eq!(code, Some(6), "{summary}");
+    }
+    assert_eq!(world.provider.peak.load(Ordering::SeqCst), 6);
     world.check_rows();
 }
 

@@ -8,10 +8,12 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use crate::support::Scratch;
 use crate::support::patience::until;
@@ -20,6 +22,9 @@ use crate::support::redis_server::RedisServer;
 
 /// The shared limit of the tests.
 const LIMIT: u32 = 8;
+
+/// How long a lease is valid by default.
+const LEASE: Duration = Duration::from_secs(5);
 
 /// A process `tidegate proxy`. It is killed on drop.
 struct ProxyProcess {
@@ -118,6 +123,12 @@ impl Proxies {
         proxies
     }
 
+    /// Returns the proxy that leads, and the other.
+    async fn by_role(&self) -> [&ProxyProcess; 2] {
+        let is_first = self.first.share().await["is_leader"] == true;
+        if is_first { [&self.first, &self.second] } else { [&self.second, &self.first] }
+    }
+
     async fn until_in_flight(&self, calls: u32) {
         until(async || self.seen.in_flight(), |seen| *seen == calls).await;
     }
@@ -192,34 +203,56 @@ async fn a_check_shows_the_shared_limits_and_joins_none() {
     until(async || is_over(), |is_over| *is_over).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_other_proxy_gets_the_whole_limit_when_the_leader_is_killed() {
+/// Checks that a proxy gets the whole limit when the other, which leads or does not, is killed.
+async fn check_kill(kills_leader: bool) {
     let proxies = Proxies::start().await;
-    let is_first = proxies.first.share().await["is_leader"] == true;
-    let (leader, other) = if is_first { (&proxies.first, &proxies.second) } else { (&proxies.second, &proxies.first) };
-    leader.signal("-KILL");
+    let [leader, member] = proxies.by_role().await;
+    let (killed, other) = if kills_leader { (leader, member) } else { (member, leader) };
+    killed.signal("-KILL");
     proxies.check_limit(&[other]).await;
     other.until_members(1).await;
     assert_eq!(other.share().await["is_leader"], true);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proxy_that_was_suspended_starts_no_call_on_its_lapsed_lease() {
+async fn the_other_proxy_gets_the_whole_limit_when_the_leader_is_killed() {
+    check_kill(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leader_gets_the_whole_limit_when_the_other_proxy_is_killed() {
+    check_kill(false).await;
+}
+
+/// Checks that a proxy which was suspended for twice the time of a lease starts no call on its lapsed lease.
+async fn check_suspension(suspends_leader: bool) {
     let proxies = Proxies::start().await;
-    let is_first = proxies.first.share().await["is_leader"] == true;
-    let (leader, other) = if is_first { (&proxies.first, &proxies.second) } else { (&proxies.second, &proxies.first) };
-    other.signal("-STOP");
+    let [leader, member] = proxies.by_role().await;
+    let (suspended, other) = if suspends_leader { (leader, member) } else { (member, leader) };
+    suspended.signal("-STOP");
+    let since = Instant::now();
     let mut answers = JoinSet::new();
-    leader.send(LIMIT, &mut answers);
-    // The leader gets the whole limit when it reclaims the lease of the other.
-    proxies.until_in_flight(LIMIT).await;
     other.send(LIMIT, &mut answers);
-    other.signal("-CONT");
-    other.until_members(2).await;
+    // The other gets the whole limit when the lease of the suspended one is reclaimed.
+    proxies.until_in_flight(LIMIT).await;
+    sleep_until(since + 2 * LEASE).await;
+    suspended.send(LIMIT, &mut answers);
+    suspended.signal("-CONT");
+    suspended.until_members(2).await;
     assert_eq!(proxies.peak(), LIMIT);
     proxies.release(2 * LIMIT);
     assert!(answers.join_all().await.iter().all(|status| *status == 200));
     assert_eq!(proxies.peak(), LIMIT);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_was_suspended_starts_no_call_on_its_lapsed_lease() {
+    check_suspension(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_suspended_starts_no_call_on_its_lapsed_lease() {
+    check_suspension(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
