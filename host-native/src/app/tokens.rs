@@ -23,7 +23,12 @@ const LETTERS_PER_TOKEN: usize = 3;
 /// Returns the likely number of tokens of `text`, at most `u32::MAX`.
 pub(super) fn likely(text: &str) -> u32 {
     let ascii = text.bytes().filter(u8::is_ascii).count();
-    u32::try_from(ascii.div_ceil(4) + (text.len() - ascii)).unwrap_or(u32::MAX)
+    saturated(ascii.div_ceil(4) + (text.len() - ascii))
+}
+
+/// Returns a count as a `u32`, at most `u32::MAX`.
+pub(super) fn saturated(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Returns the largest number of tokens that `text` may have.

@@ -19,6 +19,7 @@ use super::endpoint::BodyKind;
 use super::error::ProxyError;
 use super::form::Form;
 use super::json::{self, Key};
+use crate::app::tokens::saturated;
 
 /// The media type of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -267,10 +268,6 @@ fn number(name: &str, raw: Option<&RawValue>) -> Result<Option<u32>, String> {
         .filter(|number| number.is_finite())
         .map(|number| Some(number.ceil() as u32))
         .ok_or_else(|| format!("`{name}` is not a number"))
-}
-
-fn saturated(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Returns the kind of call for a path under `/v1/`. Kinds without a name of their own are named by the first

@@ -14,7 +14,7 @@ use tidegate_core::budget::Usage;
 use super::events::{EventData, EventPart, EventSplitter};
 use super::headers::is_event_stream;
 use crate::app::token_counts::TokenCounts;
-use crate::app::tokens::MostTokens;
+use crate::app::tokens::{MostTokens, saturated};
 
 /// The number of bytes at the end of a response in which usage is found. Some repeat texts of the request
 /// after it.
@@ -249,10 +249,6 @@ fn text_tokens(response: &Value) -> u32 {
         text.add(&response[key]);
     }
     saturated(text.0.total())
-}
-
-fn saturated(tokens: usize) -> u32 {
-    u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
 /// Returns the last usage in the end of a response.
