@@ -103,8 +103,8 @@ impl Redactor {
 
     /// Replaces a text that begins a key, and is at least half of it.
     ///
-    /// A shorter one stays. If it became asterisks, a client that makes a provider quote its guesses would learn
-    /// a key one character after the other.
+    /// A shorter one stays. If it became asterisks, a client that makes a provider quote its guesses would
+    /// learn a key one character after the other.
     fn redact_end(&self, text: &mut [u8]) {
         let is_half = |key: &[u8]| text.len() >= MIN_KEY_BYTES && 2 * text.len() >= key.len() && key.starts_with(text);
         if self.keys().any(|key| is_half(key.needle())) {

@@ -71,8 +71,8 @@ pub(super) const MODEL_LISTS: [&str; 4] =
 /// The name of the field that selects the model.
 pub(super) const MODEL: &str = "model";
 
-/// Returns which name of [`MODEL`] and [`MODEL_LISTS`] a parameter has for some server: in any case, and as an
-/// item such as `models[]` and `models[0]`.
+/// Returns which name of [`MODEL`] and [`MODEL_LISTS`] a parameter has for some server: in any case, and as
+/// an item such as `models[]` and `models[0]`.
 pub(super) fn model_parameter(name: &str) -> Option<&'static str> {
     let name = name.split('[').next().unwrap_or_default().trim();
     [MODEL].into_iter().chain(MODEL_LISTS).find(|parameter| parameter.eq_ignore_ascii_case(name))

@@ -72,8 +72,8 @@ impl World {
         }
     }
 
-    /// Waits until both proxies have leases of full length after a fault. Those of the first decision count from
-    /// reports that may be older than the fault.
+    /// Waits until both proxies have leases of full length after a fault. Those of the first decision count
+    /// from reports that may be older than the fault.
     async fn until_renewed(&self) {
         let version = async || self.value(STATE, "decision")["version"].as_u64();
         let first = version().await.unwrap_or_default();

@@ -77,8 +77,8 @@ pub(super) async fn handle(
     let named = parsed.model.as_deref().or(endpoint.model.as_deref());
     let is_served = |upstream: &Upstream| endpoint.is_served_by(upstream, &parts.method, path);
     let must_name = endpoint.body != BodyKind::Empty;
-    // A provider may take a model of its own choice for a request without one. That may be one that it does not
-    // serve here, or that has limits of its own.
+    // A provider may take a model of its own choice for a request without one. That may be one that it does
+    // not serve here, or that has limits of its own.
     let takes_unnamed = |upstream: &Upstream| match endpoint.body {
         BodyKind::Empty => true,
         BodyKind::Any => upstream.serves(""),
