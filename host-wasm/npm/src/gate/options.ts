@@ -36,8 +36,10 @@ export interface RunOptions<T = unknown> extends AcquireOptions {
    * How often a failed call is made again: after a 5xx, a timeout of the provider or of `callTimeoutMs`, or a
    * failed connection. The first pause is 1 s, each further one twice as long, up to a minute. A rate-limited
    * call is made again after the pause that the provider asked for, without a bound and without being
-   * counted. A call that fails while the provider is down is made again once the provider is back. A whole
-   * number; `signal` bounds the total time. A request whose body is a stream is sent once. Default: 0.
+   * counted. In an outage, when the provider answers no call, a failed call is made again without being
+   * counted, at most 30 s apart. It is rejected with a `DeniedError` (`unavailable`) after 10 minutes without
+   * an answer. With `health: false`, every failure is counted. A whole number; `signal` bounds the total time.
+   * A request whose body is a stream is sent once. Default: 0.
    */
   readonly retries?: number | undefined;
 }
