@@ -26,8 +26,8 @@ export interface AcquireOptions {
 export interface RunOptions<T = unknown> extends AcquireOptions {
   /**
    * The longest duration of the call itself, in milliseconds from 0 up. Then its signal is aborted with a
-   * `TimeoutError`, and the call counts as a `provider_timeout`. The slot is held until the function has
-   * ended. Default: unlimited.
+   * `TimeoutError`, and the call counts as a `provider_timeout`. The function is not interrupted: pass
+   * `call.signal` on to what it calls. The slot is held until the function has ended. Default: unlimited.
    */
   readonly callTimeoutMs?: number | undefined;
   /** Classifies the end of the call, where the gate cannot. */
@@ -60,6 +60,12 @@ export interface FetchOptions extends Omit<RunOptions<FetchResponse>, "signal"> 
   readonly bodyIdleMs?: number | undefined;
 }
 
+/**
+ * Options of {@link RequestGate.limit}. There is no `callTimeoutMs`: it aborts the signal of a call, which the
+ * functions of a limit do not receive.
+ */
+export type LimitOptions = Omit<RunOptions, "callTimeoutMs" | "classify">;
+
 /** Runs `fn` with the remaining arguments: see {@link RequestGate.limit}. */
 export type LimitFunction = <Args extends readonly unknown[], T>(
   fn: (...args: Args) => T | PromiseLike<T>,
@@ -86,5 +92,6 @@ export const NO_OPTIONS = Object.freeze({});
 export const TRY_NAMES = ["tenant", "estimate"];
 export const ACQUIRE_NAMES = ["timeoutMs", "signal", ...TRY_NAMES];
 export const RUN_NAMES = [...ACQUIRE_NAMES, "callTimeoutMs", "classify", "retries"];
+export const LIMIT_NAMES = [...ACQUIRE_NAMES, "retries"];
 export const HELD_NAMES = [...RUN_NAMES, "hold", "bodyIdleMs"];
 export const FETCH_NAMES = HELD_NAMES.filter((name) => name !== "signal");
