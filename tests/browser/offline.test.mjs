@@ -137,7 +137,7 @@ test("a scheduler that cannot be started says so", async () => {
   await page.locator("#failure-text").filter({ hasText: "the scheduler's worker failed" }).waitFor();
   await page.unroute("**/assets/worker-*.js");
   playground.complaints.splice(0);
-  await page.getByRole("button", { name: "Start anew" }).click();
+  await page.getByRole("button", { name: "Start again" }).click();
   await playground.isUsable();
   await playground.close();
 });

@@ -34,7 +34,7 @@ const picker = openPicker((name) => {
   showPicked(name, titleOf(name) ?? name);
   void simulation.pick(name);
 });
-// These hear of a run before the dashboards do: a value that is written into a control lays the page out, as it is then.
+// These get the events of a run before the dashboards do: writing a value into a control lays out the page as it is then.
 const transport = new Transport(simulation);
 simulation.on("coming", (name) => {
   const text = name === undefined ? (simulation.base?.description ?? "") : `${titleOf(name)} is being loaded.`;

@@ -1,4 +1,4 @@
-// The figures that two runs are compared by, and what they come to in words.
+// The figures that two runs are compared by, and the sentence that says which run is better.
 import { count, mean, span } from "../format.ts";
 import { usedShare } from "../utilisation.ts";
 import type { Picture } from "../messages.ts";
@@ -59,7 +59,7 @@ export const ROWS = [
   { field: "refused", label: "429s", words: count, better: -1 },
   { field: "used", label: "Provider capacity used", words: share, better: 1 },
   { field: "wait", label: "Wait of a ready task, mean", words: span, better: -1 },
-  { field: "starved", label: "Slots starved, slot-time", words: span, better: -1 },
+  { field: "starved", label: "Slot time starved", words: span, better: -1 },
   { field: "dropped", label: "Rows dropped", words: count, better: -1 },
 ] as const;
 
@@ -89,11 +89,11 @@ export function verdict(left: Figures, right: Figures) {
     const ratio = Math.max(left.time, right.time) / Math.max(Math.min(left.time, right.time), 1e-6);
     if (ratio < 1 + SAME) return amongEqualTimes(left, right, refusals);
     const better = left.time < right.time ? 0 : 1;
-    return `${name(better)} is better: it is ready ${span(Math.abs(left.time - right.time))} earlier, ${ratio.toFixed(2)} times as fast${besides}.`;
+    return `${name(better)} is better: it finishes ${span(Math.abs(left.time - right.time))} earlier, ${ratio.toFixed(2)} times as fast${besides}.`;
   }
   if (left.finished !== right.finished) {
     const first = left.finished ? 0 : 1;
-    return `${name(first)} is ready; ${sides[first === 0 ? 1 : 0].toLowerCase()} still works${besides}.`;
+    return `${name(first)} has finished; ${sides[first === 0 ? 1 : 0].toLowerCase()} is still running${besides}.`;
   }
   if (left.rows === right.rows) return `So far both have done as many rows${besides}.`;
   const ahead = left.rows > right.rows ? 0 : 1;
@@ -106,7 +106,7 @@ function amongEqualTimes(left: Figures, right: Figures, refusals: string) {
     const better = left.refused < right.refused ? "Left" : "Right";
     return `${better} is better: both take about as long, and ${better === "Left" ? "right" : "left"} meets ${refusals}.`;
   }
-  if (!(Math.max(left.wait, right.wait) > WAITS * Math.min(left.wait, right.wait))) return "Both come to the same.";
+  if (!(Math.max(left.wait, right.wait) > WAITS * Math.min(left.wait, right.wait))) return "Neither is better.";
   const [better, sooner, later] = left.wait < right.wait ? (["Left", left, right] as const) : (["Right", right, left] as const);
   return `${better} is better: both take about as long, and there a ready task waits ${span(sooner.wait)} instead of ${span(later.wait)} for its turn.`;
 }

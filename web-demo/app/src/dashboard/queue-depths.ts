@@ -1,5 +1,5 @@
 // The queue of each fairness group: tasks that wait for a worker, tasks that have one against the group's limit, the
-// group's weight, and what it owes after borrowing.
+// group's weight, and its debt from borrowing.
 import { flushSync } from "svelte";
 import { MOST_GROUPS } from "../shown.ts";
 import type { Axes } from "./axes.ts";

@@ -141,7 +141,7 @@ export class Dots {
     context.font = "12.5px system-ui, sans-serif";
     context.fillStyle = this.colours.muted;
     context.textBaseline = "middle";
-    context.fillText(`client: lets ${limit} out`, 4, 14);
+    context.fillText(`client: limit ${limit}`, 4, 14);
     context.fillText(`provider: can take ${capacity}`, this.#wall() + 12, 14);
   }
 

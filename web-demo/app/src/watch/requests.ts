@@ -1,5 +1,5 @@
-// What each request of a run does, told from what its worker slots did. A slot holds one request from its first wait to its answer, and
-// then the next one.
+// What each request of a run does, read from the spans of its worker slots. A slot holds one request from its first
+// wait to its answer, and then the next one.
 
 /** The kinds of spans: see `readLanes` of the bindings. */
 const WAITING = 1;
