@@ -79,7 +79,7 @@ test("the adaptive runs are refused less and are done sooner, and a second run c
 test("the result is shown beside the story of a request that was followed to its answer", () =>
   withScreen(async (page, playground) => {
     await phase(page, "playing");
-    await page.getByText("tidegate's default: learns what the provider can take").waitFor();
+    await page.getByText("tidegate's default: learns the capacity").waitFor();
     await page.locator(".story").filter({ hasText: /^A refused call \(429\) did no work/ }).waitFor();
     await page.waitForFunction(() => Number(document.querySelector(".watch").dataset.at) > 700);
     await page.getByRole("button", { name: "Follow one request of tide" }).click();

@@ -25,7 +25,7 @@ export interface Contender {
 export const CONTENDERS: readonly Contender[] = [
   { name: "Fixed cap", about: `its limit is always ${CAP} calls in flight`, algorithm: { name: "fixed", limit: CAP }, colour: "--fixed" },
   { name: "AIMD", about: "lowers its limit on a 429, raises it slowly", algorithm: { name: "aimd" }, colour: "--aimd" },
-  { name: "tide", about: "tidegate's default: learns what the provider can take", algorithm: { name: "tide" }, colour: "--tide" },
+  { name: "tide", about: "tidegate's default: learns the capacity", algorithm: { name: "tide" }, colour: "--tide" },
 ];
 
 /** The scenario of one contender. */
