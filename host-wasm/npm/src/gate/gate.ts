@@ -28,7 +28,7 @@ import {
 } from "./options.js";
 import { Acquiring, dispose, Permit } from "./permit.js";
 import { retryStateOf } from "./retries.js";
-import { Running } from "./running.js";
+import { Running, runUntilFinal } from "./running.js";
 import { shareLimit, type SharedLimit, type ShareOptions } from "./share.js";
 import { type ResourceSnapshot, type Why, whyOf } from "./state.js";
 import { type AcquireRequest, NONE, type Waiter } from "./tickets.js";
@@ -223,10 +223,15 @@ export class RequestGate {
       const request = this.#requestOf(options, RUN_NAMES);
       const { [taskBinding]: binding, retries }: BoundOptions & RunOptions<T> = options;
       const retryState = retryStateOf(resource, retries, binding?.ended);
-      const rerun = retryState && { retryState, ask: this.#acquireAgain, kept: undefined };
-      this.#acquire(new Running(resource, request, fn, options, resolve, reject, rerun));
+      if (retryState === undefined) this.#acquire(new Running(resource, request, fn, options, resolve, reject));
+      else resolve(runUntilFinal(resource, request, fn, options, retryState, this.#ask));
     });
   }
+
+  readonly #ask = (call: Waiter, isAfterOutage: boolean): void => {
+    if (isAfterOutage) this.#acquireAgain(call, true);
+    else this.#acquire(call);
+  };
 
   readonly #acquireAgain = (call: Waiter, isAfterOutage: boolean): void => {
     try {
@@ -410,10 +415,7 @@ export class RequestGate {
     const how: FetchOptions & { readonly signal?: AbortSignal } = signal ? { ...options, signal } : options;
     const { [taskBinding]: binding }: BoundOptions = options;
     const request = this.#requestOf(how, HELD_NAMES);
-    return fetchUnder(resource, request, new OutgoingRequest(input, init), how, binding, (call, isAgain) => {
-      if (isAgain) this.#acquireAgain(call, true);
-      else this.#acquire(call);
-    });
+    return fetchUnder(resource, request, new OutgoingRequest(input, init), how, binding, this.#ask);
   }
 
   /**
