@@ -2,6 +2,7 @@
 import { count, mean, span } from "../format.ts";
 import { usedShare } from "../utilisation.ts";
 import type { Picture } from "../messages.ts";
+import type { TelemetryField } from "../pkg/tidegate_playground.js";
 
 /** Times closer than this share count as equal. */
 const SAME = 0.02;
@@ -24,14 +25,20 @@ export interface Figures {
   starved: number;
   /** Rows dropped. */
   dropped: number;
-  /** How long tasks that build on others waited from being ready to their start, the mean in virtual ms; NaN while it is not known. */
+  /**
+   * How long tasks that build on others waited from being ready to their start, the mean in virtual ms; NaN
+   * while it is not known.
+   */
   wait: number;
 }
 
-/**
- * @param times as the history has them: where each bucket begins, and for the last one, which is open, the present
- */
-export function figuresOf({ sample, result }: Picture, column: (field: "inFlight" | "capacity", provider: number) => Float64Array, times: Float64Array): Figures {
+/** The figures of a picture. `fields` and `stride`: how its telemetry is laid out. */
+export function figuresOf({ sample, result, telemetry, buckets }: Picture, fields: readonly TelemetryField[], stride: number): Figures {
+  const numbers = new Float64Array(telemetry);
+  const columnAt = (index: number) => numbers.subarray(index * stride, index * stride + buckets);
+  const column = (field: TelemetryField, provider: number) => columnAt(1 + provider * fields.length + fields.indexOf(field));
+  // Where each bucket begins, and for the last one, which is open, the present.
+  const times = columnAt(0);
   const time = sample.at / 1e6;
   const sum = (of: (one: typeof sample.providers[number]) => number) => sample.providers.reduce((all, one) => all + of(one), 0);
   return {
@@ -50,8 +57,10 @@ export function figuresOf({ sample, result }: Picture, column: (field: "inFlight
 const share = (value: number) => (Number.isNaN(value) ? "–" : `${(100 * value).toFixed(1)} %`);
 const fine = (value: number) => mean(value);
 
-/** The rows of the table: what, how it reads, and whether more or less of it is better. `difference` reads the right
- * one minus the left one. */
+/**
+ * The rows of the table: what, how it reads, and whether more or less of it is better. `difference` reads the
+ * right one minus the left one.
+ */
 export const ROWS = [
   { field: "time", label: "Time to finish (virtual)", words: span, better: -1 },
   { field: "rows", label: "Rows done", words: count, better: 1 },

@@ -20,7 +20,10 @@ export interface Since {
 }
 
 export interface Step {
-  /** What to see. `{key|words}` are words about what the chart draws: `key` is its name among the keys of the legends. */
+  /**
+   * What to see. `{key|words}` are words about what the chart draws: `key` is its name among the keys of the
+   * legends.
+   */
   look: string;
   /** What to do. */
   act: string;

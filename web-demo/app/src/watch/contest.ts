@@ -1,4 +1,5 @@
-// The three runs of the first screen: the same work for the same provider, with three ways to limit the calls in flight.
+// The three runs of the first screen: the same work for the same provider, with three ways to limit the calls
+// in flight.
 import type { LimitChoice, Scenario } from "../pkg/tidegate_playground.js";
 
 /** The name of the only provider. */
