@@ -24,8 +24,8 @@ export interface Contender {
 }
 
 export const CONTENDERS: readonly Contender[] = [
-  { name: "Fixed cap", about: `its limit is always ${CAP} calls in flight`, algorithm: { name: "fixed", limit: CAP }, colour: "--fixed" },
-  { name: "AIMD", about: "lowers its limit on a 429, raises it slowly", algorithm: { name: "aimd" }, colour: "--aimd" },
+  { name: "Fixed cap", about: `its limit is always ${CAP}`, algorithm: { name: "fixed", limit: CAP }, colour: "--fixed" },
+  { name: "AIMD", about: "limit falls on a 429, rises slowly", algorithm: { name: "aimd" }, colour: "--aimd" },
   { name: "tide", about: "tidegate's default: learns the capacity", algorithm: { name: "tide" }, colour: "--tide" },
 ];
 
