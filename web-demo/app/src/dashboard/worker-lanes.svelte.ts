@@ -1,6 +1,5 @@
-// Worker slots as a timeline: a lane per slot, a span per stretch of work in the colour of its column. A call
-// that is out is full, a wait for a call is pale (and hatched where there is room), local work is a thinner
-// line.
+// Worker slots as a timeline: a lane per slot, a span per stretch of work in the colour of its column. A call in
+// flight is full, a wait for a call is pale (and hatched where there is room), local work is a thinner line.
 import { flushSync } from "svelte";
 import { count, span } from "../format.ts";
 import { KEYS } from "../legend/keys.ts";

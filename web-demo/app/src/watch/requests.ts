@@ -10,7 +10,7 @@ const REFUSAL_MS = 5.001;
 export interface Request {
   since: number;
   refusals: number;
-  /** When its present call went out; undefined while it waits. */
+  /** When its present call started; undefined while it waits. */
   calledAt: number | undefined;
   /** When it was last refused; negative infinity before. */
   refusedAt: number;
