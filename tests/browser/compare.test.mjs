@@ -203,7 +203,7 @@ test("every choice of a side reaches the run", () =>
   kit.withPage(async (playground, page) => {
     await playground.tab("Compare");
     const side = page.locator('fieldset[data-side="1"]');
-    for (const [label, value] of [["Limit", "vegas"], ["Policy", "strict_fair"], ["Ramp", "5000"], ["Passes over waiters", "no"], ["Yields while waiting", "no"]]) {
+    for (const [label, value] of [["Limit", "vegas"], ["Policy", "strict_fair"], ["Ramp", "5000"], ["Tasks that can call first", "no"], ["Yields while waiting", "no"]]) {
       await side.getByLabel(label, { exact: true }).selectOption(value);
       await playground.stands();
     }

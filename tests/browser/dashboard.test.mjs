@@ -595,9 +595,10 @@ test("the share of the capacity counts each stretch of the history once, the ope
       page.evaluate(
         ([times, inFlight, capacity]) => {
           const provider = { refused: 0, idle: { starved_slot_ns: 0 } };
-          const columns = { inFlight: new Float64Array(inFlight), capacity: new Float64Array(capacity) };
+          const telemetry = new Float64Array([...times, ...inFlight, ...capacity]).buffer;
           const sample = { at: times.at(-1) * 1e6, rows_done: 0, rows_dropped: 0, providers: [provider] };
-          return window.fixture.figuresOf({ sample }, (field) => columns[field], new Float64Array(times)).used;
+          const picture = { sample, telemetry, buckets: times.length };
+          return window.fixture.figuresOf(picture, ["inFlight", "capacity"], times.length).used;
         },
         [times, inFlight, capacity],
       );

@@ -13,10 +13,13 @@ import { serveFolder } from "./dashboard-site.mjs";
 
 const kit = playground();
 
+const WIDE = { viewport: { width: 1440, height: 900 } };
+const NARROW = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true };
 const LOOKS = {
-  light: { colorScheme: "light" },
-  dark: { colorScheme: "dark" },
-  narrow: { colorScheme: "light", viewport: { width: 360, height: 800 }, hasTouch: true, isMobile: true },
+  light: { colorScheme: "light", ...WIDE },
+  dark: { colorScheme: "dark", ...WIDE },
+  narrow: { colorScheme: "light", ...NARROW },
+  "narrow-dark": { colorScheme: "dark", ...NARROW },
 };
 
 /** How each view comes to show something. */
@@ -43,7 +46,10 @@ const VIEWS = {
   picker: async (playground, page) => {
     await page.getByRole("combobox", { name: "Scenario" }).first().click();
   },
-  tour: async (playground) => playground.tab("Lessons"),
+  tour: async (playground, page) => {
+    await playground.tab("Lessons");
+    await page.locator("#lessons li").first().waitFor();
+  },
   lesson: async (playground, page) => {
     await playground.tab("Lessons");
     await page.getByRole("button", { name: /^Start lesson 2/ }).click();
@@ -95,7 +101,7 @@ test("controls stay in their cards, however long the names of groups are", () =>
         assert.deepEqual(outside, [], scenario);
       }
     },
-    { viewport: { width: 1440, height: 900 } },
+    WIDE,
   ));
 
 /** Controls in sight that a screen reader could not name. */

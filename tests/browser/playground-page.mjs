@@ -48,8 +48,9 @@ export class PlaygroundPage {
   }
 
   async isUsable() {
-    await this.play.and(this.page.locator(":enabled")).waitFor();
-    await this.page.locator("#phase[data-shown]").waitFor();
+    // The list of lessons hides the controls of the run.
+    await this.play.and(this.page.locator(":enabled")).waitFor({ state: "attached" });
+    await this.page.locator("#phase[data-shown]").waitFor({ state: "attached" });
   }
 
   async close() {
@@ -146,7 +147,12 @@ export class PlaygroundPage {
 
   /** Virtual seconds per real second, as a power of ten. */
   async setSpeed(exponent) {
+    // A narrow screen hides the speed until it is wanted.
+    const more = this.page.getByRole("button", { name: "Speed, seed" });
+    const isNarrow = await more.isVisible();
+    if (isNarrow) await more.click();
     await this.speed.fill(String(exponent));
+    if (isNarrow) await more.click();
   }
 
   /** Plays until this many virtual ms have passed, and pauses. */

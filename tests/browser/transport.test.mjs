@@ -63,6 +63,30 @@ test("the page opens on the first scenario, ready, and its controls have names",
     }
   }));
 
+test("on a phone the bar has two rows, the chart is in the first glance, and speed and seed open by keyboard", () =>
+  kit.withPage(
+    async (playground, page) => {
+      const [bar, chart] = await Promise.all([".transport", "#explore .chart"].map((part) => page.locator(part).first().boundingBox()));
+      const rows = await page.locator(".transport").evaluate((bar) => new Set([...bar.querySelectorAll("button, .field")].filter((one) => one.checkVisibility()).map((one) => Math.round(one.getBoundingClientRect().bottom))).size);
+      assert.equal(rows, 2);
+      assert.ok(bar.height < 110, `${bar.height}`);
+      assert.ok(chart.y + 100 < 844, `the chart begins at ${chart.y}`);
+      const seed = page.getByRole("spinbutton", { name: "Seed", exact: true });
+      assert.equal(await seed.isVisible(), false);
+      const more = page.getByRole("button", { name: "Speed, seed" });
+      await page.getByRole("button", { name: "Reset" }).focus();
+      await page.keyboard.press("Tab");
+      await page.keyboard.press("Enter");
+      assert.equal(await more.getAttribute("aria-expanded"), "true");
+      await seed.fill("7");
+      await playground.speed.fill("1");
+      await more.press("Enter");
+      assert.deepEqual([await seed.isVisible(), await playground.speed.isVisible()], [false, false]);
+      await playground.reaches("Ready");
+    },
+    { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true },
+  ));
+
 test("while it plays, virtual time and the chart move", () =>
   kit.withPage(async (playground, page) => {
     const provider = await page.locator("#explore [data-provider]").first().getAttribute("data-provider");

@@ -123,9 +123,8 @@ describe("the official client for Node against tidegate mock", () => {
   it("is come back to when it said so, and not before", async () => {
     const call = () => client.chat.completions.create({ model: "paced", messages });
     await call();
-    const start = performance.now();
     await call();
-    assert.ok(performance.now() - start > 800);
+    // A retry before the time that Retry-After states would be refused, too.
     const { accepted, refused } = await mock.stats("paced");
     assert.deepEqual({ accepted, refused }, { accepted: 2, refused: 1 });
   });

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import unittest
 import urllib.error
 import urllib.request
@@ -215,9 +214,8 @@ class Embeddings(WithMock):
 class PushBack(WithMock):
     def test_the_clients_own_retry_obeys_retry_after(self):
         self.client.chat.completions.create(model="paced", messages=PROMPT)
-        start = time.monotonic()
         self.client.chat.completions.create(model="paced", messages=PROMPT)
-        self.assertGreater(time.monotonic() - start, 0.8)
+        # A retry before the time that Retry-After states would be refused, too.
         stats = self.mock.stats("paced")
         self.assertEqual((stats["accepted"], stats["refused"], stats["refused_by_rate"]), (2, 1, 1))
 

@@ -34,6 +34,7 @@ export type {
   AcquireOptions,
   FetchOptions,
   LimitFunction,
+  LimitOptions,
   RunOptions,
   SubscribeOptions,
 } from "./gate/options.js";

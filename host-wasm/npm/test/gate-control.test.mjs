@@ -45,6 +45,25 @@ test("a pause affects one key, and timeouts continue to run", async (t) => {
   assert.throws(() => gate.pause("nothing"), { reason: "unregistered" });
 });
 
+test("a pause of all keys applies to keys registered later, until all or that key are resumed", async () => {
+  const gate = gateOf();
+  gate.pause();
+  for (const key of ["later", "last"]) gate.register(key, { maxParallel: 1 });
+  const [later, last] = ["later", "last"].map((key) => gate.run(key, () => key));
+  await quiet();
+  assert.deepEqual([gate.size(), gate.why("later")?.kind], [2, "paused"]);
+  gate.resume("later");
+  // Another registration of a model keeps what was set for it.
+  gate.register("later", { maxParallel: 2 });
+  gate.register({ provider: "later", model: "later", domain: "image" }, { maxParallel: 2 });
+  assert.equal(await later, "later");
+  assert.deepEqual([gate.size(), gate.why("later"), gate.why("last")?.kind], [1, undefined, "paused"]);
+  gate.resume();
+  assert.equal(await last, "last");
+  gate.register("free", { maxParallel: 1 });
+  assert.equal(gate.why("free"), undefined);
+});
+
 test("clear rejects waiting calls only", async () => {
   const gate = gateOf(1);
   gate.register("other", { maxParallel: 1 });
@@ -106,7 +125,7 @@ test("setMaxParallel applies to waiting calls and keeps what the limit has learn
 
 test("a limit runs functions with their arguments, as p-limit does", async () => {
   const gate = gateOf(2);
-  const limit = gate.limit(KEY, { callTimeoutMs: 60_000 });
+  const limit = gate.limit(KEY, { timeoutMs: 60_000 });
   let most = 0;
   let out = 0;
   const work = async (a, b) => {
@@ -119,6 +138,8 @@ test("a limit runs functions with their arguments, as p-limit does", async () =>
   assert.equal(most, 2);
   await assert.rejects(limit(() => Promise.reject(new Error("mine"))), /mine/);
   assert.throws(() => gate.limit("nothing"), { reason: "unregistered" });
+  // Its functions receive no signal that a timeout could abort.
+  assert.throws(() => gate.limit(KEY, { callTimeoutMs: 1 }), /callTimeoutMs/);
 });
 
 test("a single name is a key, and all texts show it as given", async () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { RequestGate } from "tidegate";
+import { DeniedError, RequestGate } from "tidegate";
 
 import { clock, quiet } from "./lib/clock.mjs";
 
@@ -123,6 +123,23 @@ test("a call that fails while the provider is down waits until it is back", asyn
   void all.finally(() => (isOver = true)).catch(() => {});
   for (let minutes = 0; minutes < 60 && !isOver; minutes += 1) await time.advance(60_000);
   assert.deepEqual(await all, Array(4).fill("an answer"));
+});
+
+test("in an outage retries are not counted, and the call is denied after ten minutes; without health they are", async (t) => {
+  const time = clock(t);
+  const last = errorWith({ status: 500 });
+  const attempt = async (health) => {
+    const [fn, began] = [failing(...Array(100).fill(last)), time.now];
+    let end;
+    void gateOf({ health }).run(KEY, fn, { retries: 2 }).catch((error) => (end = error));
+    while (end === undefined) await time.advance(1_000);
+    return { calls: fn.calls, seconds: Math.floor((time.now - began) / 1_000), end };
+  };
+  const outage = await attempt(true);
+  assert.ok(outage.calls > 600 / 30 && outage.end instanceof DeniedError, String(outage.end));
+  assert.deepEqual([outage.seconds, outage.end.reason], [600, "unavailable"]);
+  const counted = await attempt(false);
+  assert.deepEqual([counted.calls, counted.end], [3, last]);
 });
 
 test("retries must be a whole number", async () => {

@@ -37,6 +37,33 @@ test("an error with status 429 is a rate limit, and its Retry-After is kept", as
   }
 });
 
+test("an error of got is classified by its response", async () => {
+  /** As got throws it: of an error of HTTP, `options`, `request` and `response` are there, and the code is of got. */
+  const errorOfGot = (statusCode, headers, body) => {
+    const response = Object.assign(Object.create({ ip: "127.0.0.1" }), { statusCode, statusMessage: "", headers, body });
+    const request = Object.create({ get response() { return response; } });
+    const error = Object.assign(new Error(`Request failed with status code ${statusCode}: GET http://127.0.0.1/`), { name: "HTTPError", code: "ERR_NON_2XX_3XX_RESPONSE" });
+    for (const [name, value] of Object.entries({ response, request, options: { method: "GET" } })) {
+      Object.defineProperty(error, name, { value, enumerable: false });
+    }
+    return error;
+  };
+  assert.deepEqual(await learned(errorOfGot(429, { "retry-after": "7" }, "slow down")), LIMITED);
+  assert.equal((await learned(errorOfGot(503, {}, ""))).lastOutcome, "provider_failure");
+  assert.equal((await learned(errorOfGot(400, {}, "{}"))).lastOutcome, "request_rejected");
+  const late = Object.assign(new Error("Timeout awaiting 'request' for 50ms"), { name: "TimeoutError", code: "ETIMEDOUT", event: "request" });
+  Object.defineProperty(late, "request", { value: {}, enumerable: false });
+  assert.equal((await learned(late)).lastOutcome, "provider_timeout");
+  const cause = Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED", syscall: "connect" });
+  const unreachable = Object.assign(new Error(cause.message, { cause }), { name: "RequestError", code: "ECONNREFUSED" });
+  assert.equal((await learned(unreachable)).lastOutcome, "connection_failed");
+  const quota = { error: { code: "insufficient_quota", type: "insufficient_quota" } };
+  // With `responseType: "json"` the body is parsed.
+  for (const body of [JSON.stringify(quota), quota]) {
+    assert.equal((await learned(errorOfGot(429, {}, body))).lastOutcome, "quota_exhausted");
+  }
+});
+
 test("the status of an error is classified like that of a response", async () => {
   const outcomeOf = async (status) => (await learned(errorWith({ status, headers: {} }))).lastOutcome;
   assert.equal(await outcomeOf(500), "provider_failure");

@@ -3,12 +3,11 @@
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 
 import { Pipeline, RequestGate } from "tidegate";
 
 import { until } from "../../../tests/patience.mjs";
-
+import { clock, quiet } from "./lib/clock.mjs";
 
 const WRITER = "provider/writer";
 
@@ -18,15 +17,16 @@ function gateOf(maxParallel, limits = {}) {
   return gate;
 }
 
-/** Where nobody answers. */
+/** A server that does not respond, and a promise of its first request. */
 async function silentServer(t) {
   const server = createServer(() => {});
+  const arrived = new Promise((resolve) => server.once("request", resolve));
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.after(() => {
     server.closeAllConnections();
     server.close();
   });
-  return `http://127.0.0.1:${server.address().port}/`;
+  return { base: `http://127.0.0.1:${server.address().port}/`, arrived };
 }
 
 /** A gate at rest: nothing is out, nobody waits. */
@@ -46,7 +46,7 @@ test("calls stay within the limit, and each row is saved once", async () => {
         task.run(async () => {
           now += 1;
           most = Math.max(most, now);
-          await sleep(1);
+          await quiet();
           now -= 1;
           return n;
         }),
@@ -80,32 +80,29 @@ test("a task that waits for its call releases its worker slot", async () => {
   assertAtRest(gate);
 });
 
-test("after a 429 the task is retried after the Retry-After, and no row is lost", async () => {
-  const refusedUntil = new Map();
-  let refusals = 0;
-  const server = createServer((request, response) => {
-    const path = request.url;
-    if (!refusedUntil.has(path)) refusedUntil.set(path, performance.now() + 30);
-    if (refusals < 6) {
-      refusals += 1;
-      response.writeHead(429, { "retry-after-ms": "30" }).end("no");
-    } else {
-      response.end(`answer to ${path}`);
-    }
+test("after a 429 the task is retried after the Retry-After, and no row is lost", async (t) => {
+  const time = clock(t);
+  const began = time.now;
+  const calls = [];
+  t.mock.method(globalThis, "fetch", async (input) => {
+    calls.push(time.now - began);
+    if (calls.length <= 6) return new Response("no", { status: 429, headers: { "retry-after-ms": "30" } });
+    return new Response(`answer to ${new URL(new Request(input).url).pathname}`);
   });
-  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const base = `http://127.0.0.1:${server.address().port}`;
   const gate = gateOf(3);
   const saved = [];
-  const report = await new Pipeline({ rows: 12, seed: (n) => ({ n }), gate })
-    .column("fetched", { calls: WRITER, fill: async ({ n }, task) => (await task.fetch(`${base}/${n}`)).text() })
+  const run = new Pipeline({ rows: 12, seed: (n) => ({ n }), gate })
+    .column("fetched", { calls: WRITER, fill: async ({ n }, task) => (await task.fetch(`http://127.0.0.1/${n}`)).text() })
     .save((rows) => saved.push(...rows))
-    .run();
-  server.close();
+    .start();
+  let report;
+  void run.report.then((ended) => (report = ended));
+  while (report === undefined) await time.advance(10);
   assert.equal(report.rowsOut, 12);
   for (const { n, fetched } of saved) assert.equal(fetched, `answer to /${n}`);
   assert.equal(report.columns.fetched.retryable, 6);
-  assert.ok(report.elapsedMs >= 30);
+  assert.equal(calls.length, 12 + 6);
+  assert.ok(calls.every((ms) => ms === 0 || ms >= 30), `no call starts during the first pause: ${calls}`);
   assertAtRest(gate);
 });
 
@@ -143,7 +140,7 @@ test("two pipelines and another caller share one gate fairly", async () => {
         fill: (_, task) =>
           task.run(async () => {
             order.push(name);
-            await sleep(1);
+            await quiet();
           }),
       })
       .run();
@@ -151,7 +148,7 @@ test("two pipelines and another caller share one gate fairly", async () => {
     for (let call = 0; call < 20; call += 1) {
       await gate.run(WRITER, async () => {
         order.push("beside");
-        await sleep(1);
+        await quiet();
       });
     }
   };
@@ -253,7 +250,7 @@ test("10 000 rows of calls leave nothing behind", async () => {
 });
 
 test("a task's fetch respects the signal of its request", async (t) => {
-  const base = await silentServer(t);
+  const { base, arrived } = await silentServer(t);
   const gate = gateOf(1);
   const reason = new Error("no longer needed");
   let thrown;
@@ -263,7 +260,8 @@ test("a task's fetch respects the signal of its request", async (t) => {
       fill: async (_, task) => {
         const controller = new AbortController();
         const fetched = task.fetch(new Request(base, { signal: controller.signal }));
-        setTimeout(() => controller.abort(reason), 20);
+        await arrived;
+        controller.abort(reason);
         await fetched.catch((error) => (thrown = error));
       },
     })
@@ -319,7 +317,7 @@ test("the events of a call name the task that makes it, and those of other calls
     .column("local", { fill: ({ n }) => n })
     .column("answer", { calls: WRITER, after: ["local"], fill: ({ n }, task) => task.run(() => n) })
     .run();
-  await sleep(1);
+  await quiet();
   stop();
   for (const kind of ["lease_acquired", "call_completed"]) {
     const [own, ...tasks] = events.filter((event) => event.kind === kind).map(({ task }) => task);

@@ -34,7 +34,8 @@ const picker = openPicker((name) => {
   showPicked(name, titleOf(name) ?? name);
   void simulation.pick(name);
 });
-// These hear of a run before the dashboards do: a value that is written into a control lays the page out, as it is then.
+// These get the events of a run before the dashboards do: writing a value into a control lays out the page as
+// it is then.
 const transport = new Transport(simulation);
 simulation.on("coming", (name) => {
   const text = name === undefined ? (simulation.base?.description ?? "") : `${titleOf(name)} is being loaded.`;
@@ -138,7 +139,8 @@ async function followAddress() {
   if (!refusal) return;
   const reason = messageOf(refusal).replace(/\.$/, "");
   simulation.refuse(new Error(`${reason}. ${isFirst ? "The usual scenario is shown instead." : "The page stays as it was."}`));
-  // A link that could not be followed for want of a file is as good as before: loading the page again follows it.
+  // A link that could not be followed for want of a file is as good as before: loading the page again follows
+  // it.
   if (!(refusal instanceof NotLoaded)) history.replaceState(null, "", `#/${tabs.view}`);
 }
 

@@ -1,9 +1,13 @@
-// Which changes of a capacity belong to one drag of its slider. Of a drag, only the last change is worth a mark: it leads to where the
-// slider was let go. What tells drags apart is real time, as virtual time passes at any speed.
+// Which changes of a capacity belong to one drag of its slider. Of a drag, only the last change is worth a
+// mark: it leads to where the slider was let go. What tells drags apart is real time, as virtual time passes
+// at any speed.
 import type { Change, Intervention } from "./pkg/tidegate_playground.js";
 import type { Side } from "./messages.ts";
 
-/** Movements of one slider that follow each other within so many real ms are one drag: virtual ms, for changes that no one saw made. */
+/**
+ * Movements of one slider that follow each other within so many real ms are one drag: virtual ms, for changes
+ * that no one saw made.
+ */
 const DRAG_MS = 1_000;
 
 type CapacityChange = Extract<Change, { set: "capacity" }>;

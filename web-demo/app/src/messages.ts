@@ -5,8 +5,10 @@ import type { ShownSample } from "./shown.ts";
 /** A run of the set-up: the only one or the left one is 0, the one beside it is 1. */
 export type Side = 0 | 1;
 
-/** A run to prepare: a scenario, by name where the worker has it, and what the run has instead of what that has. Large
- * scenarios take long to send. */
+/**
+ * A run to prepare: a scenario, by name where the worker has it, and what the run has instead of what that
+ * has. Large scenarios take long to send.
+ */
 export interface Wanted {
   scenario: Scenario | string;
   own: Partial<Scenario>;
@@ -14,7 +16,9 @@ export interface Wanted {
 
 /** What the worker calls on the page. */
 export interface Listener {
-  /** Takes a picture of the runs, and gives its buffers back once it has been drawn. No other comes before. */
+  /**
+   * Takes a picture of the runs, and gives its buffers back once it has been drawn. No other comes before.
+   */
   frame(frame: Frame): Promise<ArrayBuffer[]>;
   /** The share of a long seek that is done, 0 to 1; `undefined` once it has ended. */
   seeking(run: number, share: number | undefined): void;

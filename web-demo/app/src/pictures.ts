@@ -1,4 +1,5 @@
-// Pictures of the runs for the page, in buffers that go to and fro: no frame allocates once it has been a while.
+// Pictures of the runs for the page, in buffers that go to and fro: no frame allocates once it has been a
+// while.
 import { shownPart } from "./shown.ts";
 import type { Playground } from "./pkg/tidegate_playground.js";
 import type { Picture } from "./messages.ts";

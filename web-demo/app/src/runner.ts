@@ -1,5 +1,5 @@
-// The page's end of the worker: it calls the scheduler and takes its pictures. Late ones, of runs that have been replaced, are dropped
-// here.
+// The page's end of the worker: it calls the scheduler and takes its pictures. Late ones, of runs that have
+// been replaced, are dropped here.
 import * as Comlink from "comlink";
 import type { Frame } from "./messages.ts";
 import type { LoadQuestion, Scheduler } from "./worker.ts";
@@ -16,7 +16,10 @@ export interface RunnerEvents {
 export class Runner {
   #events;
   #worker: Comlink.Remote<Scheduler> | undefined;
-  /** The runs that the worker has: the last ones whose load it answered. A refused load leaves them as they are. */
+  /**
+   * The runs that the worker has: the last ones whose load it answered. A refused load leaves them as they
+   * are.
+   */
   #run = 0;
   #lastNumber = 0;
   /** The load under way. */
@@ -56,7 +59,10 @@ export class Runner {
     if (this.#worker) call(this.#worker).catch((error: unknown) => reportError(error));
   }
 
-  /** Returns what the scheduler answers to a call about the present runs. Rejects with what the core says when it refuses. */
+  /**
+   * Returns what the scheduler answers to a call about the present runs. Rejects with what the core says when
+   * it refuses.
+   */
   ask<T>(call: (worker: Comlink.Remote<Scheduler>, run: number) => Promise<T>): Promise<T> {
     if (!this.#worker) return Promise.reject(new Error("the scheduler has not been started"));
     return Promise.race([call(this.#worker, this.#run), this.#failure]);

@@ -1,5 +1,5 @@
-// The scenarios that come with the page. The list and the first one, with which it begins, are there from the start; the
-// others are loaded when one of them is first asked for.
+// The scenarios that come with the page. The list and the first one, with which it begins, are there from the
+// start; the others are loaded when one of them is first asked for.
 import { fetched } from "./fetching.ts";
 import { FIRST, SCENARIOS } from "./pkg/tidegate_scenarios.js";
 import type { ScenarioInfo } from "./pkg/tidegate_scenarios.js";

@@ -1,5 +1,5 @@
-// What a picture shows of a sample with very many columns and groups: as many as a person can look at. The rest never
-// leaves the worker, so that a wide table costs the page no more than a narrow one.
+// What a picture shows of a sample with very many columns and groups: as many as a person can look at. The
+// rest never leaves the worker, so that a wide table costs the page no more than a narrow one.
 import type { GroupSample, PlaygroundSample } from "./pkg/tidegate_playground.js";
 
 /** Columns that are shown at most, the first ones. */

@@ -1,5 +1,5 @@
-// The set-up of the page: which scenario, with which seed, changed how, and where in it. It asks the worker for the
-// runs and emits to the views what has come of it; it decides nothing about scheduling.
+// The set-up of the page: which scenario, with which seed, changed how, and where in it. It asks the worker
+// for the runs and emits to the views what has come of it; it decides nothing about scheduling.
 import { messageOf } from "./dom.ts";
 import { sidesOf, usualSides } from "./compare/sides.ts";
 import { FELT_MS } from "./fetching.ts";
@@ -54,7 +54,10 @@ export interface Events {
   speed: number;
 }
 
-/** How much of the past the workers' timeline shows, in real ms at the present speed, and its bounds in virtual ms. */
+/**
+ * How much of the past the workers' timeline shows, in real ms at the present speed, and its bounds in
+ * virtual ms.
+ */
 const WINDOW_MS = 10_000;
 const WINDOW_LEAST_MS = 1_000;
 const WINDOW_MOST_MS = 20_000;
@@ -201,7 +204,8 @@ export class Simulation {
   }
 
   /**
-   * Finds scenarios before their turn comes: nothing else that a person does waits for the network, or for reading them.
+   * Finds scenarios before their turn comes: nothing else that a person does waits for the network, or for
+   * reading them.
    * @param areWanted whether they still are
    */
   async #fetch(names: string[], areWanted: () => boolean) {
@@ -395,7 +399,10 @@ export class Simulation {
     return Math.min(Math.max(WINDOW_MS * 10 ** this.speed, WINDOW_LEAST_MS), WINDOW_MOST_MS);
   }
 
-  /** The worker slots of a run show this much of the past, in virtual ms; undefined: as much as follows from the speed. */
+  /**
+   * The worker slots of a run show this much of the past, in virtual ms; undefined: as much as follows from
+   * the speed.
+   */
   showPast(side: Side, ms: number | undefined) {
     this.#past[side] = ms ?? 0;
     this.look();

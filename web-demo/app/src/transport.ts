@@ -14,6 +14,8 @@ const reset = buttonById("reset");
 const seek = inputById("seek");
 const speed = inputById("speed");
 const seed = inputById("seed");
+/** On a narrow screen: shows the speed and the seed. */
+const more = buttonById("more");
 
 export class Transport {
   #simulation;
@@ -38,6 +40,7 @@ export class Transport {
     play.addEventListener("click", () => this.toggle());
     step.addEventListener("click", () => simulation.step());
     reset.addEventListener("click", () => void simulation.reset());
+    more.addEventListener("click", () => more.setAttribute("aria-expanded", String(more.ariaExpanded !== "true")));
     speed.addEventListener("input", () => simulation.setSpeed(speed.valueAsNumber));
     seed.addEventListener("change", () => {
       if (seed.reportValidity()) void simulation.setSeed(seed.valueAsNumber);
@@ -172,7 +175,7 @@ export class Transport {
 
   /** Keys that mean something anywhere but in a control that uses them itself. */
   #onKey(event: KeyboardEvent) {
-    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || play.disabled || ["watch", "machines"].includes(document.body.dataset.view ?? "")) return;
+    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || play.disabled || ["watch", "machines", "lessons"].includes(document.body.dataset.view ?? "")) return;
     const { target } = event;
     const on = (selector: string) => target instanceof Element && target.closest(selector) !== null;
     if (on("input:not([type=range]), textarea, select, [role=listbox], [role=combobox]")) return;

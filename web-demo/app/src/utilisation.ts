@@ -12,9 +12,10 @@ interface Levels {
 }
 
 /**
- * Returns the share of the providers' true capacity that calls have used so far, 0 to 1; NaN before the start and where there is no
- * bound.
- * @param times where each bucket of the history begins, in virtual ms, and for the last one, which is open, the present
+ * Returns the share of the providers' true capacity that calls have used so far, 0 to 1; NaN before the start
+ * and where there is no bound.
+ * @param times where each bucket of the history begins, in virtual ms, and for the last one, which is open,
+ * the present
  */
 export function usedShare(providers: readonly Levels[], times: Float64Array) {
   const last = times.length - 1;

@@ -1,6 +1,7 @@
-// Runs one scenario, or two in lockstep, in virtual time, beside the page. Virtual time follows real time at the chosen
-// speed; when the machine cannot keep up, virtual time falls behind instead of piling up a debt. Each turn of the event
-// loop works for at most SLICE_MS, and a frame is sent only after the page has drawn the last one.
+// Runs one scenario, or two in lockstep, in virtual time, beside the page. Virtual time follows real time at
+// the chosen speed; when the machine cannot keep up, virtual time falls behind instead of piling up a debt.
+// Each turn of the event loop works for at most SLICE_MS, and a frame is sent only after the page has drawn
+// the last one.
 import * as Comlink from "comlink";
 import init, { completeScenario, Playground } from "./pkg/tidegate_playground.js";
 import { Exports } from "./share/exports.ts";
@@ -76,15 +77,18 @@ function plan(atOnce: boolean) {
   else setTimeout(() => guarded(turn), FRAME_MS);
 }
 
-/** The present instant, in virtual ms: that of the run which is furthest behind, among those that have not ended. */
+/**
+ * The present instant, in virtual ms: that of the run which is furthest behind, among those that have not
+ * ended.
+ */
 function now() {
   const going = runs.filter((one) => !one.isFinished());
   return going.length > 0 ? Math.min(...going.map((one) => one.now())) : Math.max(0, ...runs.map((one) => one.now()));
 }
 
 /**
- * The next nanosecond after an instant in virtual ms. It is the number that the core gives for that instant; adding a millionth may end just
- * before it.
+ * The next nanosecond after an instant in virtual ms. It is the number that the core gives for that instant;
+ * adding a millionth may end just before it.
  */
 const nextNano = (ms: number) => (Math.round(ms * NANOS_PER_MS) + 1) / NANOS_PER_MS;
 
@@ -219,7 +223,9 @@ function play() {
   plan(true);
 }
 
-/** A slice may have stopped among the events of one instant, or before the runs met: a pause never shows that. */
+/**
+ * A slice may have stopped among the events of one instant, or before the runs met: a pause never shows that.
+ */
 function pause() {
   playing = false;
   const to = Math.max(0, ...runs.filter((one) => !one.isFinished()).map((one) => one.now()));
@@ -325,8 +331,8 @@ function answer<T>(found: () => T): T {
 }
 
 /**
- * What the page calls. `number` is the number of the load that prepared the runs: a call about runs that have been replaced since then
- * throws. Instants are virtual milliseconds.
+ * What the page calls. `number` is the number of the load that prepared the runs: a call about runs that have
+ * been replaced since then throws. Instants are virtual milliseconds.
  */
 const scheduler = {
   /** Sends everything that happens to `to` from now on. Resolves once the module is ready. */
@@ -357,7 +363,10 @@ const scheduler = {
       pictures.windowMs = ms;
       changed = true;
     }),
-  /** @param groups which groups of a run the pictures show where there are very many, by index; undefined: those with the most waiting */
+  /**
+   * @param groups which groups of a run the pictures show where there are very many, by index; undefined:
+   * those with the most waiting
+   */
   hold: (side: Side, groups: readonly number[] | undefined) =>
     command(() => {
       pictures.held[side] = groups;
@@ -371,7 +380,10 @@ const scheduler = {
     const one = runOf(number, side);
     return { scenario: one.scenario(), changes: one.changes(), seed: one.seed(), at: one.now() };
   },
-  /** How long tasks that build on others waited from being ready to their start, the mean in virtual ms; NaN where there were none. */
+  /**
+   * How long tasks that build on others waited from being ready to their start, the mean in virtual ms; NaN
+   * where there were none.
+   */
   meanWait(number: number, side: Side) {
     const { downstream_ready_gap: wait } = JSON.parse(runOf(number, side).results()).figures as RunFigures;
     return wait.count > 0 ? wait.mean_ns / NANOS_PER_MS : Number.NaN;

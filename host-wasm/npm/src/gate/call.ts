@@ -218,8 +218,6 @@ export abstract class CallUnderWay<T> extends Waiter implements Call {
       tickets.finish(ticket, outcome, retryAfterMs, input, output);
       return FINAL;
     }
-    // The next attempt starts without this state.
-    this.notes = undefined;
     return tickets.finishCall(ticket, outcome, retryAfterMs, input, output);
   }
 }

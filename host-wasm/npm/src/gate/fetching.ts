@@ -1,13 +1,13 @@
 /** Calls of {@link RequestGate.fetch}: requests sent under a permit, which the response holds. */
 
-import { DeniedError, shown, spanMs } from "../errors.js";
+import { shown, spanMs } from "../errors.js";
 import { holdBody } from "./body.js";
 import { OwnSignal } from "./own_signal.js";
 import { type TaskBinding, type CallResult, CallUnderWay } from "./call.js";
 import type { Resource } from "./keys.js";
-import { discard, type RetryState, retryStateOf, type AttemptResult, isRequestAtFault, isUnavailable, retryInMs } from "./retries.js";
+import { type Ask, type Attempt, attemptUntilFinal, discardBody, type RetryState, retryStateOf } from "./retries.js";
 import type { CallSettings } from "./running.js";
-import { type AcquireRequest, AGAIN, type AfterCall, type Waiter } from "./tickets.js";
+import type { AcquireRequest, AfterCall } from "./tickets.js";
 import { CONNECTION_FAILED, PROVIDER_FAILURE, UNEXPECTED } from "../outcome.js";
 import { isReadableRefusal, type OutgoingRequest, readWhole } from "../response.js";
 
@@ -26,19 +26,26 @@ const unheldBodies =
   typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<OwnSignal>((own) => own.unlink());
 
 /** @internal A fetch that is sent once its call has a permit. */
-class Fetching extends CallUnderWay<Response> {
+class Fetching extends CallUnderWay<Response> implements Attempt<Response> {
+  readonly outgoing: OutgoingRequest;
+  readonly hold: "body" | "head" | undefined;
+  /** Whether the body of the response ends the call. */
+  isHeld = false;
   readonly resolve: (call: Fetching) => void;
   readonly rejected: (error: unknown) => void;
 
   constructor(
     resource: Resource,
     request: AcquireRequest,
-    { signal, classify, callTimeoutMs }: CallSettings<Response>,
+    outgoing: OutgoingRequest,
+    { signal, classify, callTimeoutMs, hold }: FetchSettings,
     resolve: (call: Fetching) => void,
     reject: (error: unknown) => void,
     retryState: RetryState | undefined,
   ) {
     super(resource, request, signal, classify, callTimeoutMs, retryState);
+    this.outgoing = outgoing;
+    this.hold = hold;
     this.resolve = resolve;
     this.rejected = reject;
   }
@@ -82,7 +89,8 @@ class Fetching extends CallUnderWay<Response> {
    * Sends the request, and reads the head of its response and the body of an error response. The response to
    * a pipeline task is read to its end, so that a call whose response breaks off can be made again.
    */
-  async send(request: OutgoingRequest): Promise<CallResult<Response>> {
+  async make(): Promise<CallResult<Response>> {
+    const request = this.outgoing;
     this.#otherwise = request.isValid() ? CONNECTION_FAILED : UNEXPECTED;
     try {
       const value = await request.send(this.signal, this.retryState?.isRepeated === true);
@@ -98,21 +106,31 @@ class Fetching extends CallUnderWay<Response> {
     }
   }
 
-  /** Ends the call with the result of {@link send}. */
-  over(result: CallResult<Response>): AfterCall {
-    return "value" in result ? this.succeeded(result.value) : this.failed(result.error, this.#otherwise);
+  end(result: CallResult<Response>): AfterCall | undefined {
+    if ("value" in result && this.hold !== "head" && !this.#endsWithHead(result.value)) {
+      this.isHeld = true;
+      return undefined;
+    }
+    if ("error" in result) {
+      this.unlink();
+      return this.failed(result.error, this.#otherwise);
+    }
+    this.unlinkAfter(result.value.body);
+    return this.succeeded(result.value);
+  }
+
+  /** An error response ends its call with its head, and so does a failure that can be retried. */
+  #endsWithHead({ status }: Response): boolean {
+    const { retryState } = this;
+    if (retryState?.ended !== undefined || this.isRefused) return true;
+    return status >= 400 && (status < 500 || retryState?.retries !== undefined);
+  }
+
+  discard(result: CallResult<Response>): void {
+    discardBody(result);
+    this.unlink();
   }
 }
-
-/** An attempt that has ended, and its call. */
-interface Attempt extends AttemptResult<Response> {
-  readonly call: Fetching;
-}
-
-/**
- * @internal Requests a permit for a call. `isAgain`: for another attempt of the call that has just failed.
- */
-export type Ask = (call: Waiter, isAgain: boolean) => void;
 
 /**
  * @internal Fetches under a permit that `ask` requests. The permit is held until the body of the response has
@@ -128,62 +146,15 @@ export async function fetchUnder(
 ): Promise<Response> {
   const { hold = "body", bodyIdleMs: idle } = how;
   if (hold !== "body" && hold !== "head") throw new TypeError(`hold is ${shown(hold)}; expected "body" or "head"`);
-  const holdsBody = hold === "body";
   const bodyIdleMs = idle === undefined ? BODY_IDLE_MS : spanMs("bodyIdleMs", idle);
   const retryState = retryStateOf(resource, how.retries, binding?.ended, request.isRepeatable);
-  // An error response ends its call with its head, and so does a failure that can be retried.
-  const isOver = (call: Fetching, { status }: Response): boolean =>
-    retryState?.ended !== undefined || call.isRefused || (status >= 400 && (status < 500 || retryState?.retries !== undefined));
-  let kept: Attempt | undefined;
-  for (;;) {
-    let call: Fetching;
-    try {
-      call = await new Promise<Fetching>((resolve, reject) => {
-        ask(new Fetching(resource, wanted, how, resolve, reject, retryState), kept !== undefined);
-      });
-    } catch (error) {
-      if (kept !== undefined && isRequestAtFault(error)) return settle(kept, retryState);
-      if (kept !== undefined) drop(kept);
-      throw error;
-    }
-    if (kept !== undefined) drop(kept);
-    const result = await call.send(request);
-    if ("value" in result && holdsBody && !isOver(call, result.value)) return held(call, result.value, bodyIdleMs);
-    if ("value" in result) call.unlinkAfter(result.value.body);
-    else call.unlink();
-    const after = call.over(result);
-    if (retryState === undefined) return brought(result);
-    const end = { result, ending: retryState.ending, call };
-    if (isUnavailable(retryState, after)) {
-      drop(end);
-      throw new DeniedError(resource.name, "unavailable", undefined);
-    }
-    if (after === AGAIN) {
-      kept = end;
-      continue;
-    }
-    kept = undefined;
-    const pauseMs = retryInMs(retryState, after);
-    if (Number.isNaN(pauseMs)) return settle(end, retryState);
-    drop(end);
-    await new Promise<void>((resolve, reject) => resource.registry.pauses.begin(resource, pauseMs, call.outer, resolve, reject));
-  }
-}
-
-/** Discards an attempt that is not the answer. */
-function drop(attempt: Attempt): void {
-  discard(attempt);
-  attempt.call.unlink();
-}
-
-function settle({ result, ending }: AttemptResult<Response>, retryState: RetryState | undefined): Response {
-  retryState?.ended?.(ending, "error" in result ? result.error : undefined);
-  return brought(result);
-}
-
-function brought(result: CallResult<Response>): Response {
+  const { attempt, result } = await attemptUntilFinal<Response, Fetching>(resource, retryState, how.signal, (isAfterOutage) =>
+    new Promise((resolve, reject) => {
+      ask(new Fetching(resource, wanted, request, how, resolve, reject, retryState), isAfterOutage);
+    }),
+  );
   if ("error" in result) throw result.error;
-  return result.value;
+  return attempt.isHeld ? held(attempt, result.value, bodyIdleMs) : result.value;
 }
 
 /** Returns the response. The call ends when its body has ended. */

@@ -15,7 +15,9 @@ import {
   FETCH_NAMES,
   type FetchOptions,
   HELD_NAMES,
+  LIMIT_NAMES,
   type LimitFunction,
+  type LimitOptions,
   NO_OPTIONS,
   taskBinding,
   type BoundOptions,
@@ -26,7 +28,7 @@ import {
 } from "./options.js";
 import { Acquiring, dispose, Permit } from "./permit.js";
 import { retryStateOf } from "./retries.js";
-import { Running } from "./running.js";
+import { Running, runUntilFinal } from "./running.js";
 import { shareLimit, type SharedLimit, type ShareOptions } from "./share.js";
 import { type ResourceSnapshot, type Why, whyOf } from "./state.js";
 import { type AcquireRequest, NONE, type Waiter } from "./tickets.js";
@@ -67,6 +69,8 @@ export class RequestGate {
   /** The number of each tenant that has a group of its own, by name. The core bounds how many there are. */
   readonly #tenants = new Map<string, number>();
   #isShut = false;
+  /** Whether all keys are paused, those that are registered later included. */
+  #arePaused = false;
   #isEnding = false;
   readonly #listeners = new Listeners();
   #stopWatching: (() => void) | undefined;
@@ -103,7 +107,10 @@ export class RequestGate {
     const full = readKey(key);
     const { provider, model, domain } = full;
     try {
-      return this.#registry.add(full, gate.register(provider, model, domain, limits));
+      const isNew = !this.#registry.hasModel(full);
+      const resource = this.#registry.add(full, gate.register(provider, model, domain, limits));
+      if (isNew && this.#arePaused) gate.setPaused(resource.number, true);
+      return resource;
     } finally {
       this.#tickets.changed();
     }
@@ -216,10 +223,15 @@ export class RequestGate {
       const request = this.#requestOf(options, RUN_NAMES);
       const { [taskBinding]: binding, retries }: BoundOptions & RunOptions<T> = options;
       const retryState = retryStateOf(resource, retries, binding?.ended);
-      const rerun = retryState && { retryState, ask: this.#acquireAgain, kept: undefined };
-      this.#acquire(new Running(resource, request, fn, options, resolve, reject, rerun));
+      if (retryState === undefined) this.#acquire(new Running(resource, request, fn, options, resolve, reject));
+      else resolve(runUntilFinal(resource, request, fn, options, retryState, this.#ask));
     });
   }
+
+  readonly #ask = (call: Waiter, isAfterOutage: boolean): void => {
+    if (isAfterOutage) this.#acquireAgain(call, true);
+    else this.#acquire(call);
+  };
 
   readonly #acquireAgain = (call: Waiter, isAfterOutage: boolean): void => {
     try {
@@ -243,16 +255,17 @@ export class RequestGate {
    * console.log(squares.join()); // 1,4,9
    * ```
    *
-   * @throws DeniedError for an unregistered key
+   * @throws DeniedError for an unregistered key, TypeError for an unknown option
    */
-  limit(key: Key, options: Omit<RunOptions, "classify"> = NO_OPTIONS): LimitFunction {
+  limit(key: Key, options: LimitOptions = NO_OPTIONS): LimitFunction {
     const resource = this.#registry.find(key);
+    onlyKnown("a limit", options, LIMIT_NAMES);
     return (fn, ...args) => this.run(resource, () => fn(...args), options);
   }
 
   /**
-   * Stops granting calls: of a key with all domains of its model, or of all keys. Calls wait, and their
-   * timeouts continue to run. Calls in flight are not affected.
+   * Stops granting calls: of a key with all domains of its model, or of all keys, also those that are
+   * registered later. Calls wait, and their timeouts continue to run. Calls in flight are not affected.
    *
    * ```ts
    * import { RequestGate } from "tidegate";
@@ -272,13 +285,14 @@ export class RequestGate {
     this.#setPaused(key, true);
   }
 
-  /** Grants calls again, of a key or of all keys. Has no effect unless {@link pause} was called. */
+  /** Grants calls again, of a key or of all keys, also those that are registered later. Has no effect unless {@link pause} was called. */
   resume(key?: Key): void {
     this.#setPaused(key, false);
   }
 
   #setPaused(key: Key | undefined, isPaused: boolean): void {
     const gate = this.#live();
+    if (key === undefined) this.#arePaused = isPaused;
     for (const { number } of key === undefined ? this.#registry.all() : [this.#registry.find(key)]) gate.setPaused(number, isPaused);
     this.#tickets.changed();
   }
@@ -401,10 +415,7 @@ export class RequestGate {
     const how: FetchOptions & { readonly signal?: AbortSignal } = signal ? { ...options, signal } : options;
     const { [taskBinding]: binding }: BoundOptions = options;
     const request = this.#requestOf(how, HELD_NAMES);
-    return fetchUnder(resource, request, new OutgoingRequest(input, init), how, binding, (call, isAgain) => {
-      if (isAgain) this.#acquireAgain(call, true);
-      else this.#acquire(call);
-    });
+    return fetchUnder(resource, request, new OutgoingRequest(input, init), how, binding, this.#ask);
   }
 
   /**

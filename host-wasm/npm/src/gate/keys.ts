@@ -118,6 +118,11 @@ export class ResourceRegistry {
     this.onBodyUnread = onBodyUnread;
   }
 
+  /** Returns whether a resource of the key's model was added. */
+  hasModel(key: FullKey): boolean {
+    return this.#models.includes(modelName(key));
+  }
+
   /** Adds a resource that the gate has registered. */
   add(key: FullKey, number: number): Resource {
     const name = modelName(key);

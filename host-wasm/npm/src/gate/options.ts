@@ -26,8 +26,8 @@ export interface AcquireOptions {
 export interface RunOptions<T = unknown> extends AcquireOptions {
   /**
    * The longest duration of the call itself, in milliseconds from 0 up. Then its signal is aborted with a
-   * `TimeoutError`, and the call counts as a `provider_timeout`. The slot is held until the function has
-   * ended. Default: unlimited.
+   * `TimeoutError`, and the call counts as a `provider_timeout`. The function is not interrupted: pass
+   * `call.signal` on to what it calls. The slot is held until the function has ended. Default: unlimited.
    */
   readonly callTimeoutMs?: number | undefined;
   /** Classifies the end of the call, where the gate cannot. */
@@ -36,8 +36,10 @@ export interface RunOptions<T = unknown> extends AcquireOptions {
    * How often a failed call is made again: after a 5xx, a timeout of the provider or of `callTimeoutMs`, or a
    * failed connection. The first pause is 1 s, each further one twice as long, up to a minute. A rate-limited
    * call is made again after the pause that the provider asked for, without a bound and without being
-   * counted. A call that fails while the provider is down is made again once the provider is back. A whole
-   * number; `signal` bounds the total time. A request whose body is a stream is sent once. Default: 0.
+   * counted. In an outage, when the provider answers no call, a failed call is made again without being
+   * counted, at most 30 s apart. It is rejected with a `DeniedError` (`unavailable`) after 10 minutes without
+   * an answer. With `health: false`, every failure is counted. A whole number; `signal` bounds the total time.
+   * A request whose body is a stream is sent once. Default: 0.
    */
   readonly retries?: number | undefined;
 }
@@ -57,6 +59,12 @@ export interface FetchOptions extends Omit<RunOptions<FetchResponse>, "signal"> 
    */
   readonly bodyIdleMs?: number | undefined;
 }
+
+/**
+ * Options of {@link RequestGate.limit}. There is no `callTimeoutMs`: it aborts the signal of a call, which the
+ * functions of a limit do not receive.
+ */
+export type LimitOptions = Omit<RunOptions, "callTimeoutMs" | "classify">;
 
 /** Runs `fn` with the remaining arguments: see {@link RequestGate.limit}. */
 export type LimitFunction = <Args extends readonly unknown[], T>(
@@ -84,5 +92,6 @@ export const NO_OPTIONS = Object.freeze({});
 export const TRY_NAMES = ["tenant", "estimate"];
 export const ACQUIRE_NAMES = ["timeoutMs", "signal", ...TRY_NAMES];
 export const RUN_NAMES = [...ACQUIRE_NAMES, "callTimeoutMs", "classify", "retries"];
+export const LIMIT_NAMES = [...ACQUIRE_NAMES, "retries"];
 export const HELD_NAMES = [...RUN_NAMES, "hold", "bodyIdleMs"];
 export const FETCH_NAMES = HELD_NAMES.filter((name) => name !== "signal");

@@ -1,11 +1,10 @@
 /** Calls of {@link RequestGate.run}: functions called under a permit. */
 
-import { DeniedError } from "../errors.js";
 import { type Call, type CallResult, CallUnderWay, type Classify } from "./call.js";
 import type { Resource } from "./keys.js";
-import { discard, type RetryState, type AttemptResult, isRequestAtFault, isUnavailable, retryInMs } from "./retries.js";
+import { type Ask, type Attempt, attemptUntilFinal, discardBody, type RetryState } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
-import { type AcquireRequest, AGAIN, type AfterCall } from "./tickets.js";
+import type { AcquireRequest, AfterCall } from "./tickets.js";
 import { outcomeOfConnection, UNEXPECTED } from "../outcome.js";
 import { isReadableRefusal } from "../response.js";
 
@@ -16,114 +15,145 @@ export interface CallSettings<T> {
   readonly callTimeoutMs?: number | undefined;
 }
 
-/** @internal The parts of a call that are used to retry it. */
-export interface Rerun<T> {
-  readonly retryState: RetryState;
-  /** Requests a permit for the next attempt. `isAfterOutage`: the core has kept a place for it. */
-  readonly ask: (call: Running<T>, isAfterOutage: boolean) => void;
-  /** The failed attempt, while the next one waits for its permit. */
-  kept: AttemptResult<T> | undefined;
-}
-
-/** @internal A function that is called once its call has a permit. */
-export class Running<T> extends CallUnderWay<T> {
+/** A call of a function. */
+abstract class FunctionCall<T> extends CallUnderWay<T> {
   readonly fn: (call: Call) => T | PromiseLike<T>;
-  readonly resolve: (value: T) => void;
-  readonly reject: (error: unknown) => void;
-  readonly rerun: Rerun<T> | undefined;
 
   constructor(
     resource: Resource,
     request: AcquireRequest,
     fn: (call: Call) => T | PromiseLike<T>,
     { signal, classify, callTimeoutMs }: CallSettings<T>,
-    resolve: (value: T) => void,
-    reject: (error: unknown) => void,
-    rerun: Rerun<T> | undefined,
+    retryState: RetryState | undefined,
   ) {
-    super(resource, request, signal, classify, callTimeoutMs, rerun?.retryState);
+    super(resource, request, signal, classify, callTimeoutMs, retryState);
     this.fn = fn;
-    this.resolve = resolve;
-    this.reject = reject;
-    this.rerun = rerun;
   }
 
-  granted(): void {
-    if (this.rerun !== undefined) discardKept(this.rerun);
-    this.begin();
-    const { fn } = this;
-    try {
-      Promise.resolve(fn(this)).then(
-        (value) => {
-          if (isReadableRefusal(value) && this.notes?.observed !== value) void this.#observeFor(value, () => this.#made(value));
-          else this.#made(value);
-        },
-        (error: unknown) => this.#threw(error),
-      );
-    } catch (error) {
-      this.#threw(error);
+  /** Reads a response that the function has returned or thrown and whose body can change the outcome. */
+  observeRefusal(result: CallResult<T>): Promise<void> | undefined {
+    const observed = this.notes?.observed;
+    if ("value" in result) {
+      const { value } = result;
+      return isReadableRefusal(value) && observed !== value ? this.#observeHeadAndBody(value) : undefined;
     }
+    const response = observed === undefined ? answerOfThrown(result.error)?.response : undefined;
+    return isReadableRefusal(response) ? this.#observeHeadAndBody(response) : undefined;
   }
 
-  #made(value: T): void {
-    const after = this.succeeded(value);
-    if (this.rerun === undefined) this.resolve(value);
-    else this.#attemptEnded(this.rerun, { value }, after);
-  }
-
-  #threw(error: unknown): void {
-    const over = (): void => {
-      const after = this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED);
-      if (this.rerun === undefined) this.reject(error);
-      else this.#attemptEnded(this.rerun, { error }, after);
-    };
-    const response = this.notes?.observed === undefined ? answerOfThrown(error)?.response : undefined;
-    if (isReadableRefusal(response)) void this.#observeFor(response, over);
-    else over();
-  }
-
-  /** Reads an error response with its body, then calls `goOn`. */
-  async #observeFor(answer: Response, goOn: () => void): Promise<void> {
+  async #observeHeadAndBody(answer: Response): Promise<void> {
     try {
       await this.observeBody(answer);
     } catch {
       // If the head cannot be read, the call counts as unexpected.
     }
-    goOn();
   }
 
-  rejected(error: unknown): void {
-    const kept = this.rerun?.kept;
-    if (kept !== undefined && isRequestAtFault(error)) return this.#settle(kept);
-    if (kept !== undefined) discard(kept);
-    this.reject(error);
-  }
-
-  #attemptEnded(rerun: Rerun<T>, result: CallResult<T>, after: AfterCall): void {
-    const { ask, retryState } = rerun;
-    const ended = { result, ending: retryState.ending };
-    if (isUnavailable(retryState, after)) {
-      discard(ended);
-      this.reject(new DeniedError(this.resource.name, "unavailable", undefined));
-    } else if (after === AGAIN) {
-      rerun.kept = ended;
-      ask(this, true);
-    } else {
-      const pauseMs = retryInMs(retryState, after);
-      if (Number.isNaN(pauseMs)) return this.#settle(ended);
-      discard(ended);
-      this.resource.registry.pauses.begin(this.resource, pauseMs, this.outer, () => ask(this, false), this.reject);
-    }
-  }
-
-  #settle({ result, ending }: AttemptResult<T>): void {
-    this.retryState?.ended?.(ending, "error" in result ? result.error : undefined);
-    if ("value" in result) this.resolve(result.value);
-    else this.reject(result.error);
+  end(result: CallResult<T>): AfterCall {
+    if ("value" in result) return this.succeeded(result.value);
+    return this.failed(result.error, outcomeOfConnection(result.error) ?? UNEXPECTED);
   }
 }
 
-function discardKept(rerun: { kept: AttemptResult<unknown> | undefined }): void {
-  if (rerun.kept !== undefined) discard(rerun.kept);
-  rerun.kept = undefined;
+/** @internal A function that is called once, when its call has a permit. */
+export class Running<T> extends FunctionCall<T> {
+  readonly resolve: (value: T) => void;
+  readonly rejected: (error: unknown) => void;
+
+  constructor(
+    resource: Resource,
+    request: AcquireRequest,
+    fn: (call: Call) => T | PromiseLike<T>,
+    settings: CallSettings<T>,
+    resolve: (value: T) => void,
+    reject: (error: unknown) => void,
+  ) {
+    super(resource, request, fn, settings, undefined);
+    this.resolve = resolve;
+    this.rejected = reject;
+  }
+
+  granted(): void {
+    this.begin();
+    const { fn } = this;
+    try {
+      Promise.resolve(fn(this)).then(
+        (value) => this.#returned({ value }),
+        (error: unknown) => this.#returned({ error }),
+      );
+    } catch (error) {
+      this.#returned({ error });
+    }
+  }
+
+  #returned(result: CallResult<T>): void {
+    const observing = this.observeRefusal(result);
+    if (observing === undefined) this.#settle(result);
+    else void observing.then(() => this.#settle(result));
+  }
+
+  #settle(result: CallResult<T>): void {
+    this.end(result);
+    if ("value" in result) this.resolve(result.value);
+    else this.rejected(result.error);
+  }
+}
+
+/** One of the attempts of a call that may be retried. */
+class RunAttempt<T> extends FunctionCall<T> implements Attempt<T> {
+  readonly resolve: (attempt: RunAttempt<T>) => void;
+  readonly rejected: (error: unknown) => void;
+
+  constructor(
+    resource: Resource,
+    request: AcquireRequest,
+    fn: (call: Call) => T | PromiseLike<T>,
+    settings: CallSettings<T>,
+    resolve: (attempt: RunAttempt<T>) => void,
+    reject: (error: unknown) => void,
+    retryState: RetryState,
+  ) {
+    super(resource, request, fn, settings, retryState);
+    this.resolve = resolve;
+    this.rejected = reject;
+  }
+
+  granted(): void {
+    this.begin();
+    this.resolve(this);
+  }
+
+  async make(): Promise<CallResult<T>> {
+    const { fn } = this;
+    let result: CallResult<T>;
+    try {
+      result = { value: await fn(this) };
+    } catch (error) {
+      result = { error };
+    }
+    await this.observeRefusal(result);
+    return result;
+  }
+
+  discard(result: CallResult<T>): void {
+    discardBody(result);
+  }
+}
+
+/** @internal Calls `fn` under permits that `ask` requests, until the end of a call is final. */
+export async function runUntilFinal<T>(
+  resource: Resource,
+  request: AcquireRequest,
+  fn: (call: Call) => T | PromiseLike<T>,
+  settings: CallSettings<T>,
+  retryState: RetryState,
+  ask: Ask,
+): Promise<T> {
+  const { result } = await attemptUntilFinal<T, RunAttempt<T>>(resource, retryState, settings.signal, (isAfterOutage) =>
+    new Promise((resolve, reject) => {
+      ask(new RunAttempt(resource, request, fn, settings, resolve, reject, retryState), isAfterOutage);
+    }),
+  );
+  if ("error" in result) throw result.error;
+  return result.value;
 }

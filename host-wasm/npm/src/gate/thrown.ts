@@ -28,7 +28,7 @@ export function answerOfThrown(thrown: unknown): ThrownAnswer | undefined {
       const status = statusOf(holder);
       if (status !== undefined) {
         const headers = holder["headers"];
-        const own = holder === error ? error["error"] : holder["data"];
+        const own = holder === error ? error["error"] : (holder["data"] ?? readBodyOf(holder));
         return {
           status,
           headers: { get: (name) => headerOf(headers, name) },
@@ -42,6 +42,11 @@ export function answerOfThrown(thrown: unknown): ThrownAnswer | undefined {
     // An error whose properties throw has no response.
   }
   return undefined;
+}
+
+/** Returns the body that got has read, as text or parsed. The body of a `Response` is a stream. */
+function readBodyOf({ body }: Readonly<Record<string, unknown>>): unknown {
+  return typeof body === "string" || (isObject(body) && Object.getPrototypeOf(body) === Object.prototype) ? body : undefined;
 }
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {

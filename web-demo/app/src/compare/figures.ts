@@ -1,7 +1,8 @@
-// The figures that two runs are compared by, and what they come to in words.
+// The figures that two runs are compared by, and the sentence that says which run is better.
 import { count, mean, span } from "../format.ts";
 import { usedShare } from "../utilisation.ts";
 import type { Picture } from "../messages.ts";
+import type { TelemetryField } from "../pkg/tidegate_playground.js";
 
 /** Times closer than this share count as equal. */
 const SAME = 0.02;
@@ -24,14 +25,20 @@ export interface Figures {
   starved: number;
   /** Rows dropped. */
   dropped: number;
-  /** How long tasks that build on others waited from being ready to their start, the mean in virtual ms; NaN while it is not known. */
+  /**
+   * How long tasks that build on others waited from being ready to their start, the mean in virtual ms; NaN
+   * while it is not known.
+   */
   wait: number;
 }
 
-/**
- * @param times as the history has them: where each bucket begins, and for the last one, which is open, the present
- */
-export function figuresOf({ sample, result }: Picture, column: (field: "inFlight" | "capacity", provider: number) => Float64Array, times: Float64Array): Figures {
+/** The figures of a picture. `fields` and `stride`: how its telemetry is laid out. */
+export function figuresOf({ sample, result, telemetry, buckets }: Picture, fields: readonly TelemetryField[], stride: number): Figures {
+  const numbers = new Float64Array(telemetry);
+  const columnAt = (index: number) => numbers.subarray(index * stride, index * stride + buckets);
+  const column = (field: TelemetryField, provider: number) => columnAt(1 + provider * fields.length + fields.indexOf(field));
+  // Where each bucket begins, and for the last one, which is open, the present.
+  const times = columnAt(0);
   const time = sample.at / 1e6;
   const sum = (of: (one: typeof sample.providers[number]) => number) => sample.providers.reduce((all, one) => all + of(one), 0);
   return {
@@ -50,8 +57,10 @@ export function figuresOf({ sample, result }: Picture, column: (field: "inFlight
 const share = (value: number) => (Number.isNaN(value) ? "–" : `${(100 * value).toFixed(1)} %`);
 const fine = (value: number) => mean(value);
 
-/** The rows of the table: what, how it reads, and whether more or less of it is better. `difference` reads the right
- * one minus the left one. */
+/**
+ * The rows of the table: what, how it reads, and whether more or less of it is better. `difference` reads the
+ * right one minus the left one.
+ */
 export const ROWS = [
   { field: "time", label: "Time to finish (virtual)", words: span, better: -1 },
   { field: "rows", label: "Rows done", words: count, better: 1 },
@@ -59,7 +68,7 @@ export const ROWS = [
   { field: "refused", label: "429s", words: count, better: -1 },
   { field: "used", label: "Provider capacity used", words: share, better: 1 },
   { field: "wait", label: "Wait of a ready task, mean", words: span, better: -1 },
-  { field: "starved", label: "Slots starved, slot-time", words: span, better: -1 },
+  { field: "starved", label: "Slot time starved", words: span, better: -1 },
   { field: "dropped", label: "Rows dropped", words: count, better: -1 },
 ] as const;
 
@@ -89,11 +98,11 @@ export function verdict(left: Figures, right: Figures) {
     const ratio = Math.max(left.time, right.time) / Math.max(Math.min(left.time, right.time), 1e-6);
     if (ratio < 1 + SAME) return amongEqualTimes(left, right, refusals);
     const better = left.time < right.time ? 0 : 1;
-    return `${name(better)} is better: it is ready ${span(Math.abs(left.time - right.time))} earlier, ${ratio.toFixed(2)} times as fast${besides}.`;
+    return `${name(better)} is better: it finishes ${span(Math.abs(left.time - right.time))} earlier, ${ratio.toFixed(2)} times as fast${besides}.`;
   }
   if (left.finished !== right.finished) {
     const first = left.finished ? 0 : 1;
-    return `${name(first)} is ready; ${sides[first === 0 ? 1 : 0].toLowerCase()} still works${besides}.`;
+    return `${name(first)} has finished; ${sides[first === 0 ? 1 : 0].toLowerCase()} is still running${besides}.`;
   }
   if (left.rows === right.rows) return `So far both have done as many rows${besides}.`;
   const ahead = left.rows > right.rows ? 0 : 1;
@@ -106,7 +115,7 @@ function amongEqualTimes(left: Figures, right: Figures, refusals: string) {
     const better = left.refused < right.refused ? "Left" : "Right";
     return `${better} is better: both take about as long, and ${better === "Left" ? "right" : "left"} meets ${refusals}.`;
   }
-  if (!(Math.max(left.wait, right.wait) > WAITS * Math.min(left.wait, right.wait))) return "Both come to the same.";
+  if (!(Math.max(left.wait, right.wait) > WAITS * Math.min(left.wait, right.wait))) return "Neither is better.";
   const [better, sooner, later] = left.wait < right.wait ? (["Left", left, right] as const) : (["Right", right, left] as const);
   return `${better} is better: both take about as long, and there a ready task waits ${span(sooner.wait)} instead of ${span(later.wait)} for its turn.`;
 }

@@ -48,7 +48,7 @@ export function describe(choice: Choice, titleOf: (name: string) => string) {
     choice.algorithm && (choice.algorithm === "fixed" ? `${ALGORITHMS.fixed} of ${choice.fixed}` : ALGORITHMS[choice.algorithm]),
     choice.policy && (choice.policy === "strict_fair" ? "strictly fair" : "bounded borrowing"),
     choice.ramp !== "" && (choice.ramp > 0 ? `a ramp of ${choice.ramp / 1000} s` : "no ramp"),
-    choice.advisory && (choice.advisory === "yes" ? "passes over tasks that would wait" : "does not pass over"),
+    choice.advisory && (choice.advisory === "yes" ? "tasks that can call start first" : "tasks start in order"),
     choice.yields && (choice.yields === "yes" ? "yields while waiting" : "does not yield"),
   ].filter((word) => word !== false && word !== "");
   return words.length > 0 ? words.join(", ") : "as the scenario has it";

@@ -1,6 +1,6 @@
-// The axes of the charts, and what a full bar of a queue stands for. Two dashboards beside each other share theirs, so that
-// runs can be compared by eye: the same height is as many calls, the same place the same instant, and the same length as
-// many tasks.
+// The axes of the charts, and what a full bar of a queue stands for. Two dashboards beside each other share
+// theirs, so that runs can be compared by eye: the same height is as many calls, the same place the same
+// instant, and the same length as many tasks.
 
 /** A run shorter than this is shown on an axis this long, in ms. */
 const SHORTEST = 10_000;
@@ -22,7 +22,10 @@ export class Axes {
   /** Up to where each run has come, in ms. */
   #ends: Map<unknown, number> = new Map();
   #turned: (() => void)[] = [];
-  /** What a full bar of a queue stands for: workers, and tasks. They only grow, so that the bars stay comparable. */
+  /**
+   * What a full bar of a queue stands for: workers, and tasks. They only grow, so that the bars stay
+   * comparable.
+   */
   slots = 4;
   tasks = 10;
 

@@ -1,4 +1,5 @@
-// All that a run shows, from the outcome to its causes: rows, providers, pipeline, worker slots, queues, idle time.
+// All that a run shows, from the outcome to its causes: rows, providers, pipeline, worker slots, queues, idle
+// time.
 import { Axes } from "./axes.ts";
 import IdleSplit from "./IdleSplit.svelte";
 import { forgetColours } from "./palette.ts";
@@ -53,8 +54,8 @@ export class Dashboard {
   }
 
   /**
-   * Takes a view over without drawing it; `draw` does. Two dashboards with the same axes both have to know their views
-   * before either is drawn.
+   * Takes a view over without drawing it; `draw` does. Two dashboards with the same axes both have to know
+   * their views before either is drawn.
    */
   take(view: View) {
     for (const part of this.#parts) part.take(view);
@@ -76,7 +77,8 @@ export class Dashboard {
     cancelAnimationFrame(this.#frame);
     const now = performance.now();
     const pause = now - this.#drawnAt;
-    // The time that painting takes after the script is not ours to measure, but it shows in the distance of frames.
+    // The time that painting takes after the script is not ours to measure, but it shows in the distance of
+    // frames.
     const until = now + (pause > LATE_MS && pause < SINGLE_MS ? LATE_BUDGET_MS : BUDGET_MS);
     this.#drawnAt = now;
     for (let tries = this.#parts.length; tries > 0; tries -= 1) {

@@ -1,4 +1,5 @@
-// Where the nodes of the pipeline's graph lie: by depth from left to right, or from top to bottom where there is no room.
+// Where the nodes of the pipeline's graph lie: by depth from left to right, or from top to bottom where there
+// is no room.
 import type { LayoutColumn } from "../pkg/tidegate_playground.js";
 
 export type Place = { left: number, top: number };

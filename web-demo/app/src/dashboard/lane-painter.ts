@@ -1,21 +1,17 @@
-// Paints the spans of worker slots on a canvas. Spans too short to see are painted once per pixel, so that a frame
-// costs at most lanes times pixels, however busy the run is.
+// Paints the spans of worker slots on a canvas. Spans too short to see are painted once per pixel, so that a
+// frame costs at most lanes times pixels, however busy the run is.
 import { tick } from "../format.ts";
+import { LOCAL, NUMBERS_PER_SPAN, SPANS_KEPT, WAITING } from "../spans.ts";
 import { canvasColour, colour, mixedColour } from "./palette.ts";
 
-const STRIDE = 5;
 /** The room of all lanes together, and the least and most of one, in CSS pixels. */
 const ROOM = 300;
 const LOWEST_LANE = 5;
 const HIGHEST_LANE = 18;
 /** Below the lanes, for the times. */
 const AXIS = 22;
-/** How many closed spans the scheduler's module keeps. */
-const KEPT = 8_192;
 /** A wait at least this wide and high has stripes, in CSS pixels; a smaller one is pale, which is as calm. */
 const LEAST_STRIPED = 7;
-const LOCAL = 0;
-const WAITING = 1;
 
 /** A stripe pattern. */
 function hatch(ctx: CanvasRenderingContext2D, stroke: string, scale: number) {
@@ -99,7 +95,10 @@ export class LanePainter {
     return { lane, ms: Math.max(0, this.#from + share * this.#windowMs) };
   }
 
-  /** @param time in ms: the present, where the picture begins, how much it shows, and from when on the spans are known */
+  /**
+   * @param time in ms: the present, where the picture begins, how much it shows, and from when on the spans
+   * are known
+   */
   paint(spans: Float64Array, count: number, time: { now: number, from: number, span: number, knownFrom: number }, cursor: { lane: number, ms: number } | undefined) {
     const ctx = this.#ctx;
     const { now, from, span, knownFrom } = time;
@@ -107,7 +106,7 @@ export class LanePainter {
     this.#from = from;
     ctx.clearRect(0, 0, this.#canvas.width, this.#canvas.height);
     // So many are kept: what lies before the earliest of them is not known.
-    const known = Math.max(this.#from, knownFrom, count >= KEPT ? (spans[2] ?? 0) : 0);
+    const known = Math.max(this.#from, knownFrom, count >= SPANS_KEPT ? (spans[2] ?? 0) : 0);
     this.#paintAxis(known);
     this.#paintSpans(spans, count, now);
     if (cursor) this.#paintCursor(cursor);
@@ -147,7 +146,7 @@ export class LanePainter {
     this.#painted.fill(-1);
     let style = -1;
     for (let index = 0; index < count; index += 1) {
-      const at = index * STRIDE;
+      const at = index * NUMBERS_PER_SPAN;
       const slot = spans[at] ?? 0;
       const end = spans[at + 2] ?? 0;
       if (slot >= this.#lanes || end < this.#from) continue;

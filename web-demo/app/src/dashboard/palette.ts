@@ -1,5 +1,6 @@
-// One colour per column, the same in the graph and in the worker slots. The eight hues (in dashboard.css, for light and
-// dark) stay apart for the three kinds of colour blindness; further columns take them again, first paler, then deeper.
+// One colour per column, the same in the graph and in the worker slots. The eight hues (in dashboard.css, for
+// light and dark) stay apart for the three kinds of colour blindness; further columns take them again, first
+// paler, then deeper.
 
 /** Hues in dashboard.css: `--column-0` and so on. */
 const HUES = 8;

@@ -1,12 +1,14 @@
-// What all panels of the dashboard have in common. Taking a view over and drawing it are apart, so that the dashboard can spread
-// the drawing over several frames of the display when the machine is slow.
+// What all panels of the dashboard have in common. Taking a view over and drawing it are apart, so that the
+// dashboard can spread the drawing over several frames of the display when the machine is slow.
 import { flushSync, mount, unmount } from "svelte";
 import type { Component } from "svelte";
 import { Latest } from "./latest.svelte.ts";
 import type { On, View } from "./view.ts";
 import type { Layout } from "../pkg/tidegate_playground.js";
 
-/** Figures are renewed no more often than this, in real ms: they could not be read, and laying text out costs. */
+/**
+ * Figures are renewed no more often than this, in real ms: they could not be read, and laying text out costs.
+ */
 export const READABLE_MS = 66;
 
 /** Pictures out of sight are drawn no more often than this, in real ms. */
@@ -35,7 +37,8 @@ export abstract class Panel {
   abstract take(view: View): void;
 
   /**
-   * Draws the view taken last, or a part of it: some step is always done, further ones until the clock says so.
+   * Draws the view taken last, or a part of it: some step is always done, further ones until the clock says
+   * so.
    * @param until as `performance.now()` counts
    */
   abstract draw(until: number): void;

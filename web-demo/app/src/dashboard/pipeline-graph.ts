@@ -1,5 +1,5 @@
-// The pipeline as a graph: a node per column with its live counts and a bar of what has become of its tasks. The nodes are drawn in
-// slices: a wide table has many figures.
+// The pipeline as a graph: a node per column with its live counts and a bar of what has become of its tasks.
+// The nodes are drawn in slices: a wide table has many figures.
 import { flushSync } from "svelte";
 import { MOST_COLUMNS } from "../shown.ts";
 import { Latest } from "./latest.svelte.ts";

@@ -1,5 +1,6 @@
 // The chart of one provider: calls in flight as an area, the limit as a line above it, the provider's true
-// capacity as a dashed line; 429 answers as ticks along the top, cooldowns as shade, live changes as labelled lines.
+// capacity as a dashed line; 429 answers as ticks along the top, cooldowns as shade, live changes as labelled
+// lines.
 import { count, mean, span, tick } from "../format.ts";
 import { UNBOUNDED } from "../utilisation.ts";
 import { colour } from "./palette.ts";
@@ -12,7 +13,10 @@ import type { Plot } from "./uplot.ts";
 /** The height of the tick for one 429, in CSS pixels, and the most that a tick grows to with their number. */
 const TICK_HEIGHT = 9;
 const MOST_TICK_HEIGHT = 40;
-/** Ticks closer together than this are counted as one burst, in CSS pixels. A burst of so many 429s says how many. */
+/**
+ * Ticks closer together than this are counted as one burst, in CSS pixels. A burst of so many 429s says how
+ * many.
+ */
 const BURST_DISTANCE = 6;
 const LEAST_COUNTED = 10;
 /** Changes closer together than this are marked once, in CSS pixels. */
@@ -26,7 +30,10 @@ const FIELDS: readonly TelemetryField[] = ["inFlight", "peak", "limit", "capacit
 /** Said while nothing is under the pointer. */
 const HINT = "Point at the chart to read it";
 
-/** Ticks that are counted together: where the first and the last are, in canvas pixels, and how many 429s they stand for. */
+/**
+ * Ticks that are counted together: where the first and the last are, in canvas pixels, and how many 429s they
+ * stand for.
+ */
 interface Burst {
   from: number;
   to: number;

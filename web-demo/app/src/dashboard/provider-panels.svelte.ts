@@ -1,5 +1,5 @@
-// A panel per provider: its figures, its chart, the slider beside the chart that moves its true capacity, and the
-// troubles a person can make for it.
+// A panel per provider: its figures, its chart, the slider beside the chart that moves its true capacity, and
+// the troubles a person can make for it.
 import { flushSync } from "svelte";
 import { usedShare } from "../utilisation.ts";
 import type { Axes } from "./axes.ts";

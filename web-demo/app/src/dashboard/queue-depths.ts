@@ -1,5 +1,5 @@
-// The queue of each fairness group: tasks that wait for a worker, tasks that have one against the group's limit, the
-// group's weight, and what it owes after borrowing.
+// The queue of each fairness group: tasks that wait for a worker, tasks that have one against the group's
+// limit, the group's weight, and its debt from borrowing.
 import { flushSync } from "svelte";
 import { MOST_GROUPS } from "../shown.ts";
 import type { Axes } from "./axes.ts";
@@ -26,7 +26,8 @@ export class QueueDepths extends Panel {
   /** The group that each row shows. */
   #shown: number[];
   /**
-   * The groups that stay while a person is at the list: a row must not become another's under the pointer or the focus.
+   * The groups that stay while a person is at the list: a row must not become another's under the pointer or
+   * the focus.
    */
   #held: number[] | undefined;
 

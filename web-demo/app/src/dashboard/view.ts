@@ -1,5 +1,5 @@
-// What the dashboard is made of, given and gives back. The shell makes one `Dashboard` (or single components) per run, calls
-// `show(view)` for each frame, and answers `on`.
+// What the dashboard is made of, given and gives back. The shell makes one `Dashboard` (or single components)
+// per run, calls `show(view)` for each frame, and answers `on`.
 import type { Change, Intervention, Layout, PlaygroundAbout as About, TelemetryField } from "../pkg/tidegate_playground.js";
 import type { ShownSample } from "../shown.ts";
 
@@ -7,8 +7,8 @@ import type { ShownSample } from "../shown.ts";
 export type Columns = Record<TelemetryField, Float64Array>;
 
 /**
- * One picture of a run. Everything in it is read during `show` only: the arrays may be views into a buffer that goes
- * back to the worker afterwards.
+ * One picture of a run. Everything in it is read during `show` only: the arrays may be views into a buffer
+ * that goes back to the worker afterwards.
  */
 export interface View {
   sample: ShownSample;
@@ -17,11 +17,17 @@ export interface View {
   times: Float64Array;
   /** The history of the provider at this index of the sample. Asked for only when its chart is drawn. */
   columns(provider: number): Columns;
-  /** Spans in worker slots as `Playground.readLanes` writes them: lane, start, end (NaN: it goes on), column, kind. */
+  /**
+   * Spans in worker slots as `Playground.readLanes` writes them: lane, start, end (NaN: it goes on), column,
+   * kind.
+   */
   lanes: Float64Array;
   /** How many spans `lanes` holds. */
   lanesCount: number;
-  /** How much of the latest virtual time the worker slots and the charts show while they follow the run, in ms. */
+  /**
+   * How much of the latest virtual time the worker slots and the charts show while they follow the run, in
+   * ms.
+   */
   windowMs: number;
   /** How much of the latest virtual time `lanes` covers, in ms; `windowMs` if left out. */
   lanesMs?: number;
@@ -39,13 +45,24 @@ export interface Past {
 
 /** What a person wants. */
 export interface On {
-  /** Why does this wait? The shell shows the answer. With `past`, what is meant lies before the present instant. */
+  /**
+   * Why does this wait? The shell shows the answer. With `past`, what is meant lies before the present
+   * instant.
+   */
   why(about: About, past?: Past): void;
-  /** The worker slots show this much of the latest virtual time, in ms; undefined: no more than `windowMs`. */
+  /**
+   * The worker slots show this much of the latest virtual time, in ms; undefined: no more than `windowMs`.
+   */
   past(ms: number | undefined): void;
-  /** Drags the provider's true capacity; undefined gives it back to the scenario. Comes with every movement of the slider. */
+  /**
+   * Drags the provider's true capacity; undefined gives it back to the scenario. Comes with every movement of
+   * the slider.
+   */
   capacity(provider: number, slots: number | undefined): void;
-  /** A person is at these groups of very many: the views show them, and no others, until this comes with undefined. */
+  /**
+   * A person is at these groups of very many: the views show them, and no others, until this comes with
+   * undefined.
+   */
   hold(groups: readonly number[] | undefined): void;
   /** Any other live change. */
   change(what: Intervention): void;

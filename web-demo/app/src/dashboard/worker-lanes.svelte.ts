@@ -1,8 +1,9 @@
-// Worker slots as a timeline: a lane per slot, a span per stretch of work in the colour of its column. A call that is
-// out is full, a wait for a call is pale (and hatched where there is room), local work is a thinner line.
+// Worker slots as a timeline: a lane per slot, a span per stretch of work in the colour of its column. A call in
+// flight is full, a wait for a call is pale (and hatched where there is room), local work is a thinner line.
 import { flushSync } from "svelte";
 import { count, span } from "../format.ts";
 import { KEYS } from "../legend/keys.ts";
+import { NUMBERS_PER_SPAN, SPANS_KEPT } from "../spans.ts";
 import { listen } from "./gestures.ts";
 import { LanePainter } from "./lane-painter.ts";
 import { OUT_OF_SIGHT_MS, Panel } from "./panel.ts";
@@ -12,10 +13,8 @@ import WorkerLanesView from "./WorkerLanes.svelte";
 import type { On, View } from "./view.ts";
 import type { Layout } from "../pkg/tidegate_playground.js";
 
-/** Numbers per span: lane, start, end, column, kind. */
-const STRIDE = 5;
 /** More spans than this are not drawn: as many as are kept, and one that goes on in every lane. */
-const MOST_SPANS = 8_192 + 64;
+const MOST_SPANS = SPANS_KEPT + 64;
 const KINDS = [KEYS.working, KEYS.awaiting, KEYS.calling];
 /** The text that stands for the picture is renewed this often: a screen reader is not to be flooded. */
 const DESCRIBED_EVERY_MS = 1_000;
@@ -33,7 +32,10 @@ export class WorkerLanes extends Panel {
   #on;
   /** What is under the cursor, in words. */
   readout = $state(HINT);
-  /** What the keyboard's cursor came to: unlike the readout it stays while the run goes on, so that it is spoken once. */
+  /**
+   * What the keyboard's cursor came to: unlike the readout it stays while the run goes on, so that it is
+   * spoken once.
+   */
   spoken = $state("");
   /** How many slots are shown. */
   shown = $state("");
@@ -93,11 +95,11 @@ export class WorkerLanes extends Panel {
 
   /** @override */
   take(view: View) {
-    const length = Math.min(view.lanesCount, MOST_SPANS) * STRIDE;
-    const from = view.lanesCount * STRIDE - length;
+    const length = Math.min(view.lanesCount, MOST_SPANS) * NUMBERS_PER_SPAN;
+    const from = view.lanesCount * NUMBERS_PER_SPAN - length;
     if (this.#spans.length < length) this.#spans = new Float64Array(Math.max(length, 2 * this.#spans.length));
     this.#spans.set(view.lanes.subarray(from, from + length));
-    this.#count = length / STRIDE;
+    this.#count = length / NUMBERS_PER_SPAN;
     this.#now = view.sample.at / 1e6;
     this.#timeline.follow(this.#now, Math.max(1, view.windowMs));
     this.#knownMs = view.lanesMs ?? view.windowMs;
@@ -136,7 +138,7 @@ export class WorkerLanes extends Panel {
     const tally = KINDS.map(() => 0);
     for (let index = 0; index < this.#count; index += 1) {
       if (!this.#goesOn(index)) continue;
-      const kind = this.#spans[STRIDE * index + 4] ?? 0;
+      const kind = this.#spans[NUMBERS_PER_SPAN * index + 4] ?? 0;
       tally[kind] = (tally[kind] ?? 0) + 1;
     }
     this.tally = tally;
@@ -150,15 +152,15 @@ export class WorkerLanes extends Panel {
   }
 
   #goesOn(index: number) {
-    const end = this.#spans[STRIDE * index + 2] ?? 0;
+    const end = this.#spans[NUMBERS_PER_SPAN * index + 2] ?? 0;
     return Number.isNaN(end) || end >= this.#now;
   }
 
   /** The span under a lane and an instant, or -1. */
   #find(lane: number, ms: number) {
     for (let index = 0; index < this.#count; index += 1) {
-      if (this.#spans[STRIDE * index] !== lane || (this.#spans[STRIDE * index + 1] ?? 0) > ms) continue;
-      if (this.#goesOn(index) || (this.#spans[STRIDE * index + 2] ?? 0) >= ms) return index;
+      if (this.#spans[NUMBERS_PER_SPAN * index] !== lane || (this.#spans[NUMBERS_PER_SPAN * index + 1] ?? 0) > ms) continue;
+      if (this.#goesOn(index) || (this.#spans[NUMBERS_PER_SPAN * index + 2] ?? 0) >= ms) return index;
     }
     return -1;
   }
@@ -175,7 +177,7 @@ export class WorkerLanes extends Panel {
       this.readout = `${slot}: free at ${span(ms)}`;
       return;
     }
-    const [, start = 0, end = 0, column = 0, kind = 0] = this.#spans.subarray(STRIDE * index, STRIDE * (index + 1));
+    const [, start = 0, end = 0, column = 0, kind = 0] = this.#spans.subarray(NUMBERS_PER_SPAN * index, NUMBERS_PER_SPAN * (index + 1));
     const until = this.#goesOn(index) ? `for ${span(this.#now - start)} so far` : `for ${span(end - start)}`;
     this.readout = `${slot}: ${this.#layout.columns[column]?.name ?? "?"}, ${KINDS[kind] ?? "?"}, from ${span(start)} ${until}`;
   }
@@ -279,9 +281,9 @@ export class WorkerLanes extends Panel {
     const { from, to } = this.#timeline;
     let best = later ? this.#now : Math.max(0, this.#now - this.#knownMs);
     for (let index = 0; index < this.#count; index += 1) {
-      if (this.#spans[STRIDE * index] !== lane || index === present) continue;
-      const start = this.#spans[STRIDE * index + 1] ?? 0;
-      const end = this.#goesOn(index) ? this.#now : (this.#spans[STRIDE * index + 2] ?? 0);
+      if (this.#spans[NUMBERS_PER_SPAN * index] !== lane || index === present) continue;
+      const start = this.#spans[NUMBERS_PER_SPAN * index + 1] ?? 0;
+      const end = this.#goesOn(index) ? this.#now : (this.#spans[NUMBERS_PER_SPAN * index + 2] ?? 0);
       // Of a span that is partly in sight, the middle of that part.
       const middle = start < to && end > from ? (Math.max(start, from) + Math.min(end, to)) / 2 : (start + end) / 2;
       if (later ? middle > ms && middle < best : middle < ms && middle > best) best = middle;
@@ -299,7 +301,7 @@ export class WorkerLanes extends Panel {
 
   /** What the task of a span went through in its slot: all spans that join it. */
   #stepsAround(lane: number, index: number) {
-    const spanAt = (at: number) => this.#spans.subarray(STRIDE * at, STRIDE * (at + 1));
+    const spanAt = (at: number) => this.#spans.subarray(NUMBERS_PER_SPAN * at, NUMBERS_PER_SPAN * (at + 1));
     const [, , , column = -1] = index < 0 ? [] : spanAt(index);
     const joined: number[] = [];
     for (let at = 0; at < this.#count; at += 1) {

@@ -1,5 +1,5 @@
-// Explains why something waits. The explanation follows the run while it is open; Escape closes it, and the focus goes back to what was
-// clicked.
+// Explains why something waits. The explanation follows the run while it is open; Escape closes it, and the
+// focus goes back to what was clicked.
 import { mount } from "svelte";
 import { messageOf } from "../errors.ts";
 import ExplainPanel from "./ExplainPanel.svelte";
@@ -8,11 +8,17 @@ import type { Side } from "../messages.ts";
 import type { Layout, PlaygroundAbout as About, Why } from "../pkg/tidegate_playground.js";
 import type { Simulation } from "../simulation.ts";
 
-/** The core is asked anew this often while the run goes on, in real ms: a person has to be able to read the answer. */
+/**
+ * The core is asked anew this often while the run goes on, in real ms: a person has to be able to read the
+ * answer.
+ */
 const PAUSE_MS = 400;
 
 export class Explain {
-  /** What is explained; undefined while the panel is closed. `past` is there if it lies before the present instant. */
+  /**
+   * What is explained; undefined while the panel is closed. `past` is there if it lies before the present
+   * instant.
+   */
   subject = $state.raw<{ side: Side; about: About; past: Past | undefined } | undefined>();
   answer = $state.raw<readonly Why[]>([]);
   problem = $state("");

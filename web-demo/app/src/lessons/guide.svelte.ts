@@ -124,7 +124,10 @@ export class Guide {
     this.#advance();
   }
 
-  /** Goes on to the next step of the lesson, once a person has seen that this one is done. The next lesson is for them to begin. */
+  /**
+   * Goes on to the next step of the lesson, once a person has seen that this one is done. The next lesson is
+   * for them to begin.
+   */
   #advance() {
     const { index, step } = this;
     if (this.isLastStep) {

@@ -20,7 +20,10 @@ export interface Since {
 }
 
 export interface Step {
-  /** What to see. `{key|words}` are words about what the chart draws: `key` is its name among the keys of the legends. */
+  /**
+   * What to see. `{key|words}` are words about what the chart draws: `key` is its name among the keys of the
+   * legends.
+   */
   look: string;
   /** What to do. */
   act: string;
@@ -69,7 +72,7 @@ const STORM: Lesson = {
   speed: 0,
   steps: [
     {
-      look: "The provider serves 8 calls at once: {capacity|the dashed line}. Nobody told the client. It keeps 40 calls out: {limit|the solid line}.",
+      look: "The provider serves 8 calls at once: {capacity|the dashed line}. Nobody told the client. It keeps 40 calls in flight: {limit|the solid line}.",
       act: "Press Play.",
       target: "#play",
       done: ({ simulation }) => refusals(simulation) >= 20,

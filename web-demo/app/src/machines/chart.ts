@@ -1,5 +1,5 @@
-// The chart below the machines: calls in flight at the provider as an area, the sum of the shares as a line, the capacity as a dashed
-// line.
+// The chart below the machines: calls in flight at the provider as an area, the sum of the shares as a line,
+// the capacity as a dashed line.
 import { colour, forgetColours } from "../dashboard/palette.ts";
 import uPlot from "../dashboard/uplot.ts";
 import type { Plot, PlotOptions } from "../dashboard/uplot.ts";

@@ -1,5 +1,5 @@
-// Three machines that share the limit of one provider: a run of its own, in virtual time that follows real time. The core decides
-// everything; this keeps the time, and the history for the chart.
+// Three machines that share the limit of one provider: a run of its own, in virtual time that follows real
+// time. The core decides everything; this keeps the time, and the history for the chart.
 import { mount } from "svelte";
 import { announce } from "../announce.ts";
 import { messageOf } from "../errors.ts";
@@ -12,7 +12,10 @@ import { eventText } from "./texts.ts";
 
 /** With this seed, the first machine leads at the start. */
 const SEED = 3;
-/** The history has a point for each so many virtual ms at least, so that no call in between is missed for long. */
+/**
+ * The history has a point for each so many virtual ms at least, so that no call in between is missed for
+ * long.
+ */
 const STEP_MS = 20;
 /** A frame later than this means that the tab slept: then no virtual time has passed. */
 const ASLEEP_MS = 500;

@@ -1,4 +1,5 @@
-// The editor of scenario files: colours, completion by their schema, and what is wrong at the place where it is.
+// The editor of scenario files: colours, completion by their schema, and what is wrong at the place where it
+// is.
 import { autocompletion } from "@codemirror/autocomplete";
 import { HighlightStyle, StreamLanguage, syntaxHighlighting } from "@codemirror/language";
 import { toml } from "@codemirror/legacy-modes/mode/toml";
@@ -24,8 +25,10 @@ export interface EditorEvents {
   check: (text: string) => Promise<string | undefined>;
 }
 
-/** Colours of the page, so that it is readable in light and dark. The marks that come with the editor are images, which the policy of the page
- * forbids. */
+/**
+ * Colours of the page, so that it is readable in light and dark. The marks that come with the editor are
+ * images, which the policy of the page forbids.
+ */
 const LOOK = EditorView.theme({
   "&": { height: "min(60vh, 620px)", backgroundColor: "var(--surface)", color: "var(--ink)" },
   "&.cm-focused": { outline: "none" },
@@ -83,8 +86,8 @@ export class Editor {
   #view;
 
   /**
-   * It lives in a shadow tree: there the editor adopts its style sheets, which the policy of the page allows, and adds no element of styles,
-   * which it forbids.
+   * It lives in a shadow tree: there the editor adopts its style sheets, which the policy of the page allows,
+   * and adds no element of styles, which it forbids.
    */
   constructor(parent: HTMLElement, { changed, apply, check }: EditorEvents) {
     const root = parent.attachShadow({ mode: "open" });

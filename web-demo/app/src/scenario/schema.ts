@@ -43,7 +43,10 @@ export function placeAfter(before: string): Place | undefined {
   return placeInLine(line, (table && HEADER.exec(table)?.[1]?.split(".")) || []);
 }
 
-/** The place at the end of the line of a table: in its value, or in an inline table, which cannot go on in the next line. */
+/**
+ * The place at the end of the line of a table: in its value, or in an inline table, which cannot go on in the
+ * next line.
+ */
 function placeInLine(line: string, table: string[]): Place | undefined {
   const around: { path: string[]; isTable: boolean }[] = [{ path: table, isTable: true }];
   let path = table;

@@ -1,4 +1,5 @@
-// Exports of a run, made by running it anew beside the one that is shown: a slice at a time, in chunks of text.
+// Exports of a run, made by running it anew beside the one that is shown: a slice at a time, in chunks of
+// text.
 import { messageOf } from "../errors.ts";
 import { files } from "./files.ts";
 import type { Exporter } from "../pkg/tidegate_files.js";
@@ -35,7 +36,10 @@ export class Exports {
     this.#plan = plan;
   }
 
-  /** Resolves once `chunk` has taken all of the text: of the run to its end if `whole`, else to the present instant. */
+  /**
+   * Resolves once `chunk` has taken all of the text: of the run to its end if `whole`, else to the present
+   * instant.
+   */
   async add(what: "trace" | "decisions", whole: boolean, chunk: Chunk, run: Playground): Promise<void> {
     const era = this.#era;
     const [scenario, seed, until] = [run.scenario(), run.seed(), whole || run.isFinished() ? undefined : run.now()];

@@ -1,4 +1,5 @@
-// The module that reads and writes files. It is loaded when it is first needed: most who look at a run never do.
+// The module that reads and writes files. It is loaded when it is first needed: most who look at a run never
+// do.
 import { NotLoaded } from "../fetching.ts";
 
 type Files = typeof import("../pkg/tidegate_files.js");

@@ -1,5 +1,5 @@
-// A set-up as text that fits behind the `#` of an address: JSON, deflated, in base64url. The checksum that deflate ends
-// with tells a damaged link from a whole one.
+// A set-up as text that fits behind the `#` of an address: JSON, deflated, in base64url. The checksum that
+// deflate ends with tells a damaged link from a whole one.
 import { sameAsScenario } from "../compare/sides.ts";
 import type { Choice } from "../compare/sides.ts";
 import type { SetUp } from "../simulation.ts";

@@ -1,4 +1,5 @@
-// The three runs of the first screen: the same work for the same provider, by three ways to limit the calls that are out.
+// The three runs of the first screen: the same work for the same provider, with three ways to limit the calls
+// in flight.
 import type { LimitChoice, Scenario } from "../pkg/tidegate_playground.js";
 
 /** The name of the only provider. */
@@ -23,9 +24,9 @@ export interface Contender {
 }
 
 export const CONTENDERS: readonly Contender[] = [
-  { name: "Fixed cap", about: `always lets ${CAP} calls out`, algorithm: { name: "fixed", limit: CAP }, colour: "--fixed" },
-  { name: "AIMD", about: "lowers its limit on a 429, raises it slowly", algorithm: { name: "aimd" }, colour: "--aimd" },
-  { name: "tide", about: "learns what the provider can take", algorithm: { name: "tide" }, colour: "--tide" },
+  { name: "Fixed cap", about: `its limit is always ${CAP}`, algorithm: { name: "fixed", limit: CAP }, colour: "--fixed" },
+  { name: "AIMD", about: "limit falls on a 429, rises slowly", algorithm: { name: "aimd" }, colour: "--aimd" },
+  { name: "tide", about: "tidegate's default: learns the capacity", algorithm: { name: "tide" }, colour: "--tide" },
 ];
 
 /** The scenario of one contender. */

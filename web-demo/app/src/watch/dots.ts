@@ -1,5 +1,6 @@
-// Draws the requests of one run as dots: at the left those that wait, at the right the provider with a place for each call it can take.
-// A call that is accepted moves into a place and leaves at the right once it is answered; one that is refused bounces back in red.
+// Draws the requests of one run as dots: at the left those that wait, at the right the provider with a place
+// for each call it can take. A call that is accepted moves into a place and leaves at the right once it is
+// answered; one that is refused bounces back in red.
 import { IN_WORK } from "./contest.ts";
 import type { Request, Requests } from "./requests.ts";
 
@@ -141,7 +142,7 @@ export class Dots {
     context.font = "12.5px system-ui, sans-serif";
     context.fillStyle = this.colours.muted;
     context.textBaseline = "middle";
-    context.fillText(`client: lets ${limit} out`, 4, 14);
+    context.fillText(`client: limit ${limit}`, 4, 14);
     context.fillText(`provider: can take ${capacity}`, this.#wall() + 12, 14);
   }
 

@@ -1,4 +1,5 @@
-// The chart below the three runs: how many requests each has answered, over virtual time. The first line to reach the top has won.
+// The chart below the three runs: how many requests each has answered, over virtual time. The first line to
+// reach the top has won.
 import type { Colours } from "./dots.ts";
 
 /** The history keeps a point per this many virtual ms. */

@@ -1,11 +1,8 @@
-// What each request of a run does, told from what its worker slots did. A slot holds one request from its first wait to its answer, and
-// then the next one.
+// What each request of a run does, read from the spans of its worker slots. A slot holds one request from its
+// first wait to its answer, and then the next one.
 
-/** The kinds of spans: see `readLanes` of the bindings. */
-const WAITING = 1;
-const OUT = 2;
-/** Numbers per span: lane, start, end, column, kind. */
-const NUMBERS = 5;
+import { CALLING, NUMBERS_PER_SPAN, WAITING } from "../spans.ts";
+
 /** A refusal of a mock provider takes 5 ms; no answer is nearly as fast. In virtual ms. */
 const REFUSAL_MS = 5.001;
 
@@ -13,11 +10,13 @@ const REFUSAL_MS = 5.001;
 export interface Request {
   since: number;
   refusals: number;
-  /** When its present call went out; undefined while it waits. */
+  /** When its present call started; undefined while it waits. */
   calledAt: number | undefined;
   /** When it was last refused; negative infinity before. */
   refusedAt: number;
-  /** The provider's place that serves its call; negative while it is not known whether the provider takes it. */
+  /**
+   * The provider's place that serves its call; negative while it is not known whether the provider takes it.
+   */
   place: number;
 }
 
@@ -42,15 +41,15 @@ export class Requests {
   #now = 0;
 
   /**
-   * Reads the spans that are new at `now`. They come in the order of their ends; one that goes on ends now, unless the run has ended. Spans
-   * may be missing where pictures lie far apart.
+   * Reads the spans that are new at `now`. They come in the order of their ends; one that goes on ends now,
+   * unless the run has ended. Spans may be missing where pictures lie far apart.
    */
   read(spans: Float64Array, count: number, now: number, hasEnded: boolean) {
     if (now < this.#now) this.clear();
     this.#now = now;
     const isInUse: boolean[] = [];
     for (let index = 0; index < count; index += 1) {
-      const [lane = 0, start = 0, end = 0, , kind = 0] = spans.subarray(NUMBERS * index, NUMBERS * (index + 1));
+      const [lane = 0, start = 0, end = 0, , kind = 0] = spans.subarray(NUMBERS_PER_SPAN * index, NUMBERS_PER_SPAN * (index + 1));
       const isClosed = end < now || hasEnded;
       if (!isClosed) isInUse[lane] = true;
       if (end > (this.#readUntil[lane] ?? -1)) this.#readSpan(lane, start, end, kind, isClosed);
@@ -71,11 +70,11 @@ export class Requests {
   }
 
   #readSpan(lane: number, start: number, end: number, kind: number, isClosed: boolean) {
-    if (kind !== WAITING && kind !== OUT) return;
+    if (kind !== WAITING && kind !== CALLING) return;
     // What lies between was missed: it is another request, or at least another part of its story.
     if (start > (this.#readUntil[lane] ?? start)) this.#drop(lane);
     const request = (this.lanes[lane] ??= { since: start, refusals: 0, calledAt: undefined, refusedAt: Number.NEGATIVE_INFINITY, place: -1 });
-    if (kind === OUT) {
+    if (kind === CALLING) {
       request.calledAt = start;
       if (request.place < 0 && end - start > REFUSAL_MS) request.place = this.#take();
     }
