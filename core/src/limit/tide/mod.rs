@@ -68,6 +68,9 @@
 //! burst. The same holds when a refusal ends a pace, because the limit may have grown far beyond the calls in
 //! flight.
 //!
+//! **Overdue calls.** While an eighth of the limit is in flight for five times the mean latency, one call
+//! more is allowed: a call that hangs until it times out may hold no slot of the provider.
+//!
 //! # Pace
 //!
 //! The interval between calls is the time between two refusals, or between the ends of their Retry-After,
@@ -109,6 +112,7 @@ mod ceiling;
 mod config;
 mod inflow;
 mod intervals;
+mod overdue;
 mod pace;
 mod pace_check;
 mod queueing;
@@ -125,6 +129,7 @@ mod tests;
 mod watch;
 
 use self::ceiling::Ceiling;
+use self::overdue::Overdue;
 use self::pace::Pace;
 use self::queueing::Queueing;
 use self::restart::Restart;
@@ -173,6 +178,7 @@ pub struct Tide {
     /// The limit before the first of the cuts in a row for latency.
     limit_before_cuts: u32,
     storm: Storm,
+    overdue: Overdue,
 }
 
 impl Tide {
@@ -201,7 +207,14 @@ impl Tide {
             limit_after_measuring: 0,
             limit_before_cuts: 1,
             storm: Storm::default(),
+            overdue: Overdue::default(),
         })
+    }
+
+    /// Returns how many calls may be in flight, if neither a restart nor the pace or a trial allows fewer.
+    fn most(&self, now: Instant) -> u32 {
+        let limit = self.limit.saturating_add(self.overdue.extra(now, self.latency, self.limit));
+        limit.max(self.same_load.allowed(now)).min(self.max)
     }
 
     /// Applies the changes that are due at `now`.
@@ -223,20 +236,16 @@ impl Tide {
 impl LimitAlgorithm for Tide {
     fn limit(&self, now: Instant) -> u32 {
         let allowed = self.restart.map_or(u32::MAX, |restart| restart.allowed(now));
-        self.limit
-            .max(self.same_load.allowed(now))
-            .min(self.max)
-            .min(self.pace.most())
-            .min(allowed)
-            .min(self.scope.allowed(now))
+        self.most(now).min(self.pace.most()).min(allowed).min(self.scope.allowed(now))
     }
 
     fn next_change(&self, now: Instant) -> Option<Instant> {
-        let restart = self.restart.filter(|restart| restart.allowed(now) < self.limit.min(self.max));
+        let restart = self.restart.filter(|restart| restart.allowed(now) < self.most(now));
         let step = restart.map(|restart| restart.next_step(now));
         let opens = self.opens_at(now);
         let accepted_at = [self.watch.accepted_at(), self.same_load.next_change()].map(|at| at.filter(|at| *at > now));
-        [step, opens, self.scope.ends_at(now)].into_iter().chain(accepted_at).flatten().min()
+        let overdue = self.overdue.due_at(self.latency).filter(|at| *at > now);
+        [step, opens, overdue, self.scope.ends_at(now)].into_iter().chain(accepted_at).flatten().min()
     }
 
     fn opens_at(&self, now: Instant) -> Option<Instant> {
@@ -263,6 +272,7 @@ impl LimitAlgorithm for Tide {
 
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
         self.ceiling.on_grant(in_flight);
+        self.overdue.on_grant(now, grant, in_flight);
         let accepted_at = now + self.watch.acceptance_delay();
         self.pace.on_grant(now, grant, in_flight, accepted_at, self.latency, self.storm.may_risk(now));
         self.scope.on_grant(grant, accepted_at);
@@ -275,6 +285,7 @@ impl LimitAlgorithm for Tide {
     }
 
     fn on_outcome(&mut self, now: Instant, call: &CallReport) {
+        self.overdue.on_end(call.grant, call.in_flight);
         self.advance(now);
         match call.outcome {
             Outcome::Success => self.on_success(now, call),

@@ -8,14 +8,16 @@
 //!                                  `baseline`
 //!                               2. then the limit is limit x midway x baseline / mean
 //!                               (Little's law: limit x baseline / mean calls are in service)
-//! mean < midway x baseline      the limit may grow: by 1/16, then 1/8, 1/4, 1/2 while this continues
+//! mean > midway x baseline      a climb ends
+//! mean < low x baseline         the limit may grow: by 1/16, then 1/8, 1/4, 1/2 while this continues
 //! ```
 //!
-//! `midway` is halfway from 1 to the tolerance. A limit below the knee loses throughput; a limit a little
-//! above it only adds latency. So a delay of less than 5 ms is always tolerated: the mean is compared with a
-//! baseline of at least 5 ms / (tolerance - 1), and the delay is added to this one. Otherwise the time that a
-//! computer takes to serve other tasks first would count as a queue where calls take a millisecond. 5 ms is
-//! the delay that `CoDel` accepts in each queue (RFC 8289, section 4.2).
+//! `midway` is halfway from 1 to the tolerance, and `low` a tenth of the way. A limit below the knee
+//! loses throughput; a limit a little above it only adds latency. So a delay of less than 5 ms is always
+//! tolerated: the mean is compared with a baseline of at least 5 ms / (tolerance - 1), and the delay is
+//! added to this one. Otherwise the time that a computer takes to serve other tasks first would count as
+//! a queue where calls take a millisecond. 5 ms is the delay that `CoDel` accepts in each queue (RFC
+//! 8289, section 4.2).
 //!
 //! A batch is a number of calls granted one after another. It is complete when its last call has ended:
 //! counting calls as they end would count the short ones first. Means are compared, not the shortest latency
@@ -47,6 +49,8 @@ const RELEARN_AFTER: (u32, u32) = (4, 48);
 const QUICKER: f64 = 0.75;
 /// Cuts in a row without effect, after which the cause is not a queue.
 const IN_VAIN: u32 = 2;
+/// The part of the tolerance up to which the limit may grow.
+const GROWS_AT: f64 = 0.1;
 /// The least and greatest growth after one batch: 1/16 and 1/2 of the limit.
 const SHARES: (u32, u32) = (16, 2);
 
@@ -55,6 +59,8 @@ const SHARES: (u32, u32) = (16, 2);
 pub(super) enum BatchResult {
     /// Calls take no longer than the baseline. The limit may grow by one divided by this.
     NoQueue(u32),
+    /// Calls take hardly longer, but long enough that more would queue.
+    AtKnee,
     /// Calls take a little longer.
     NearKnee,
     /// Calls take longer than is tolerated.
@@ -205,6 +211,10 @@ impl Queueing {
         if ratio > 1.0 + (tolerance - 1.0) / 2.0 {
             self.share = SHARES.0;
             return BatchResult::NearKnee;
+        }
+        if ratio > 1.0 + (tolerance - 1.0) * GROWS_AT {
+            self.share = SHARES.0;
+            return BatchResult::AtKnee;
         }
         let share = self.share.clamp(SHARES.1, SHARES.0);
         self.unqueued += 1;

@@ -110,7 +110,10 @@ impl Tide {
                 self.limit = (self.limit - self.limit / DRAIN).max(1);
             }
             BatchResult::BaselineMeasured if self.is_queueing => self.limit = self.limit_after_measuring.min(self.max),
-            BatchResult::NoQueue(_) | BatchResult::BaselineDue | BatchResult::BaselineMeasured => {}
+            BatchResult::AtKnee
+            | BatchResult::NoQueue(_)
+            | BatchResult::BaselineDue
+            | BatchResult::BaselineMeasured => {}
             BatchResult::NearKnee => {
                 if self.ceiling.phase() != SearchPhase::Hold {
                     self.ceiling.enter(SearchPhase::Hold);

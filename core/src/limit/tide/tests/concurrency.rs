@@ -147,6 +147,20 @@ fn a_ceiling_that_rose_is_reached_within_a_few_round_trips_of_the_probe_that_pas
 }
 
 #[test]
+fn a_call_that_hangs_does_not_stop_all_others() {
+    let mut bench = starting_at(4);
+    bench.serve_slots(millis(10_000), 1, None);
+    assert_eq!(bench.limit(), 1);
+    let hung = bench.send(1).remove(0);
+    bench.after(millis(450));
+    assert_eq!(bench.limit(), 1, "a call takes 100 ms");
+    bench.after(millis(100));
+    assert_eq!(bench.limit(), 2);
+    bench.end(hung, Completion::from(Outcome::ProviderTimeout));
+    assert_eq!(bench.limit(), 1);
+}
+
+#[test]
 fn the_limit_climbs_after_a_provider_was_closed() {
     let mut bench = starting_at(10);
     bench.serve_slots(millis(20_000), 6, None);
