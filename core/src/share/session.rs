@@ -386,6 +386,12 @@ impl<L: RawMutex> Session<L> {
         self.has_left && self.new_lead.is_none() && self.leadership.is_none()
     }
 
+    /// Returns the term in which the process leads, or `None` while it has no leader.
+    #[must_use]
+    pub fn leads(&self) -> Option<Term> {
+        self.leadership.as_ref().map(|leadership| leadership.leader.term())
+    }
+
     /// Returns what the process may spend of the budgets at `now`: see
     /// [`Member::wallet_lease`](super::Member::wallet_lease).
     #[must_use]

@@ -32,6 +32,9 @@ const LED: Duration = Duration::from_millis(2_200);
 /// The beats in which all adopt what the leader decided.
 const ADOPTED: Duration = Duration::from_millis(500);
 
+/// How long a process waits for the reply to a step that was lost.
+const STEP: Duration = Duration::from_secs(1);
+
 /// Longer than a call takes.
 const CALL: Duration = Duration::from_millis(310);
 
@@ -173,6 +176,24 @@ fn another_process_takes_the_lead_of_one_that_is_killed_or_cut_off_and_shares_st
 }
 
 #[test]
+fn when_the_leader_leaves_another_process_leads_within_half_a_second_of_its_last_call() {
+    for seed in 0..8 {
+        let mut story = Story::new(seed);
+        let first = story.leader();
+        story.world.leave(first);
+        story.seen.clear();
+        story.run(CALL + Duration::from_millis(500));
+        let next = story.now().leader.filter(|next| *next != first);
+        assert_eq!((next.is_some(), story.now().epoch), (true, 2), "seed {seed}");
+        story.run(ADOPTED);
+        let mut shares = [6; 3];
+        shares[first] = 0;
+        assert_eq!((story.shares(), story.now().refused), (shares.to_vec(), 0), "seed {seed}");
+        assert_eq!(story.now().processes[first].in_flight, 0, "seed {seed}");
+    }
+}
+
+#[test]
 fn processes_that_return_get_their_shares_back() {
     for seed in 0..8 {
         let mut story = Story::new(seed);
@@ -184,7 +205,7 @@ fn processes_that_return_get_their_shares_back() {
         assert_eq!(story.shares().iter().max(), Some(&CAPACITY), "seed {seed}: one process is left");
         story.change(SharingChange::Connected { process: off, connected: true });
         story.world.change(SharingChange::Alive { process: first, alive: true }).expect("it exists");
-        story.run(Duration::from_secs(1));
+        story.run(STEP + ADOPTED);
         assert_eq!(story.shares(), [4; 3], "seed {seed}");
         assert_eq!(story.now().refused, 0, "seed {seed}: there was no moment with more calls than the limit");
     }
