@@ -500,7 +500,7 @@ mod tests {
         let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
         let state = session.state(now);
         assert!(state.is_leader && state.has_lease && (state.share, state.members) == (CAP, 1), "{state:?}");
-        assert_eq!(session.error(), None);
+        assert_eq!((session.leads(), session.error()), (Some(store.term()), None));
     }
 
     #[test]
@@ -588,7 +588,7 @@ mod tests {
         let term = Term { epoch: store.term().epoch + 1, nonce: 99 };
         store.take_lead(TakeLead { expected: store.term(), term });
         let now = run(&mut session, now, at(1_500), &mut store);
-        assert!(session.leadership.is_none() && session.error().is_none());
+        assert_eq!((session.leads(), session.error()), (None, None));
         // It leads again, as the other process writes no decision.
         let now = run(&mut session, now, at(5_000), &mut store);
         assert!(session.state(now).is_leader);

@@ -38,6 +38,9 @@ const STEP: Duration = Duration::from_secs(1);
 /// Longer than a call takes.
 const CALL: Duration = Duration::from_millis(310);
 
+/// The seed of the lesson: that of `web-demo/app/src/machines/machines.svelte.ts`.
+const LESSON: usize = 1;
+
 /// A world, and what was seen of it.
 struct Story {
     world: SharingWorld<Oracle>,
@@ -116,6 +119,12 @@ fn three_processes_divide_the_limit_and_the_provider_refuses_nothing() {
         let story = Story::new(seed);
         assert_eq!((story.shares(), story.now().refused), ([4; 3].to_vec(), 0), "seed {seed}");
     }
+}
+
+#[test]
+fn in_the_lesson_the_first_machine_leads_at_the_start() {
+    let leaders: Vec<usize> = (0..8).map(|seed| Story::new(seed).leader()).collect();
+    assert_eq!(leaders[LESSON], 0, "by seed: {leaders:?}");
 }
 
 #[test]

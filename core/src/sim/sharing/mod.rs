@@ -1,12 +1,11 @@
 //! Processes that [share](crate::share) a limit, their store and their provider, in virtual time and under
 //! faults.
 //!
-//! Each process drives a real [`Session`], as a host does. Only its surroundings are simulated: a network
-//! that loses, delays, repeats and reorders messages, and can disconnect a process from the store; a store
-//! that can lose its last writes or all of them; clocks; and a provider with slots. Processes are suspended,
-//! killed and started. A run is a function of the settings, the seed and the changes.
-//!
-//! A step at the store fails if no reply arrives in time. It may still run at the store then, or later.
+//! Each process drives a real [`Session`](crate::share::Session), as a host does. Only its surroundings are
+//! simulated: a network that loses, delays, repeats and reorders messages, and can disconnect a process from
+//! the store; a store that can lose its last writes or all of them; clocks; and a provider with slots.
+//! Processes are suspended, killed and started. A step at the store fails if no reply arrives in time, and
+//! may run at the store also then, or later. A run is a function of the settings, the seed and the changes.
 //!
 //! ```
 //! use tidegate_core::sim::rng::Rng;
@@ -64,6 +63,9 @@ const MS: u64 = 1_000_000;
 
 /// The instant at which a world begins.
 pub const START: Instant = Instant::from_nanos(1_000 * MS);
+
+/// The clock of a process if clocks do not drift.
+const TRUE_CLOCK: DriftingClock = DriftingClock { origin: 0, rate: 1_000_000 };
 
 /// The most events that wait for [`SharingWorld::take_events`]. Older ones are dropped.
 const EVENTS: usize = 1_000;
@@ -221,8 +223,8 @@ pub struct SharingWorld<O = ()> {
 impl<O: SharingObserver> SharingWorld<O> {
     /// Creates a world without a process at [`START`]. Returns an error if a setting is out of range.
     pub fn new(config: SharingConfig, rng: Rng, observer: O) -> Result<Self, ConfigError> {
-        let clock = DriftingClock { origin: 0, rate: 1_000_000 };
-        Process::new(&config, 0, MemberId(0), clock, START, 0, 0)?;
+        // It has all settings with a range.
+        Process::new(&config, 0, MemberId(0), TRUE_CLOCK, START, 0, 0)?;
         Ok(Self {
             config,
             now: START,
@@ -266,7 +268,7 @@ impl<O: SharingObserver> SharingWorld<O> {
         let clock = if self.config.clocks_drift {
             DriftingClock { origin: self.rng.below(1 << 50), rate: 996_000 + self.rng.below(8_001) }
         } else {
-            DriftingClock { origin: 0, rate: 1_000_000 }
+            TRUE_CLOCK
         };
         let id = MemberId(100 + p as u64);
         let process = Process::new(&self.config, number, id, clock, self.now, demand, self.rng.next_u64());
@@ -341,7 +343,7 @@ impl<O: SharingObserver> SharingWorld<O> {
         self.emit(SharingEventKind::Killed { process });
     }
 
-    /// Makes a process leave: see [`Session::leave`].
+    /// Makes a process leave: see [`Session::leave`](crate::share::Session::leave).
     pub fn leave(&mut self, p: usize) {
         let local = self.local(p);
         let process = &mut self.processes[p];
