@@ -581,6 +581,23 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_whose_steps_fail_for_a_second_goes_on() {
+        let (mut session, _) = session(1);
+        let mut store = MemoryStore::default();
+        let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
+        let term = session.leads();
+        let now = run_with(&mut session, now, at(2_000), |step| match step {
+            StoreStep::ReportsSince(_) | StoreStep::Decide { .. } => Err("it is unreachable".to_string()),
+            step => Ok(store.run(step)),
+        });
+        assert_eq!((session.leads(), session.error()), (term, Some("it is unreachable")));
+        let version = store.decisions_since(Term::default(), 0).unwrap().version;
+        run(&mut session, now, at(3_000), &mut store);
+        assert_eq!((session.leads(), session.error()), (term, None));
+        assert!(store.decisions_since(Term::default(), 0).unwrap().version > version);
+    }
+
+    #[test]
     fn a_leadership_that_another_process_takes_ends_without_an_error() {
         let (mut session, _) = session(1);
         let mut store = MemoryStore::default();

@@ -449,7 +449,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     /// Sends a step to the store, and returns it. It can be lost, and it can arrive twice.
-    fn send(&mut self, p: usize, role: Role, step: StoreStep) -> Sent {
+    fn send(&mut self, p: usize, role: Role, step: &StoreStep) -> Sent {
         self.latest_step += 1;
         let sent = Sent { p, role, number: self.latest_step };
         let timeout = self.config.step_timeout;

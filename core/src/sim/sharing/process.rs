@@ -166,7 +166,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                 StoreStep::Decide { decide, .. } => self.observer.on_decision_made(self.now, local, &decide.decision),
                 StoreStep::DecisionsSince { .. } | StoreStep::ReportsSince(_) => {}
             }
-            self.processes[p].awaited[role as usize] = Some(self.send(p, role, step));
+            self.processes[p].awaited[role as usize] = Some(self.send(p, role, &step));
         }
         self.start_calls(p, local);
         self.emit_lease(p, local);
