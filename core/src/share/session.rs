@@ -386,6 +386,12 @@ impl<L: RawMutex> Session<L> {
         self.has_left && self.new_lead.is_none() && self.leadership.is_none()
     }
 
+    /// Returns the term in which the process leads, or `None` while it has no leader.
+    #[must_use]
+    pub fn leads(&self) -> Option<Term> {
+        self.leadership.as_ref().map(|leadership| leadership.leader.term())
+    }
+
     /// Returns what the process may spend of the budgets at `now`: see
     /// [`Member::wallet_lease`](super::Member::wallet_lease).
     #[must_use]
@@ -494,7 +500,7 @@ mod tests {
         let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
         let state = session.state(now);
         assert!(state.is_leader && state.has_lease && (state.share, state.members) == (CAP, 1), "{state:?}");
-        assert_eq!(session.error(), None);
+        assert_eq!((session.leads(), session.error()), (Some(store.term()), None));
     }
 
     #[test]
@@ -575,6 +581,23 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_whose_steps_fail_for_a_second_goes_on() {
+        let (mut session, _) = session(1);
+        let mut store = MemoryStore::default();
+        let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
+        let term = session.leads();
+        let now = run_with(&mut session, now, at(2_000), |step| match step {
+            StoreStep::ReportsSince(_) | StoreStep::Decide { .. } => Err("it is unreachable".to_string()),
+            step => Ok(store.run(step)),
+        });
+        assert_eq!((session.leads(), session.error()), (term, Some("it is unreachable")));
+        let version = store.decisions_since(Term::default(), 0).unwrap().version;
+        run(&mut session, now, at(3_000), &mut store);
+        assert_eq!((session.leads(), session.error()), (term, None));
+        assert!(store.decisions_since(Term::default(), 0).unwrap().version > version);
+    }
+
+    #[test]
     fn a_leadership_that_another_process_takes_ends_without_an_error() {
         let (mut session, _) = session(1);
         let mut store = MemoryStore::default();
@@ -582,7 +605,7 @@ mod tests {
         let term = Term { epoch: store.term().epoch + 1, nonce: 99 };
         store.take_lead(TakeLead { expected: store.term(), term });
         let now = run(&mut session, now, at(1_500), &mut store);
-        assert!(session.leadership.is_none() && session.error().is_none());
+        assert_eq!((session.leads(), session.error()), (None, None));
         // It leads again, as the other process writes no decision.
         let now = run(&mut session, now, at(5_000), &mut store);
         assert!(session.state(now).is_leader);

@@ -74,6 +74,10 @@ fn refused(provider: &SlotProvider) -> u64 {
     provider.refused * 1_000 / provider.answered.max(1)
 }
 
+fn mean(of: &[u64]) -> u64 {
+    of.iter().sum::<u64>() / of.len() as u64
+}
+
 #[test]
 fn members_that_share_a_limit_find_the_capacity_with_few_refusals() {
     for (capacity, longest) in [(12, 300), (24, 2_000)] {
@@ -98,7 +102,8 @@ fn members_that_share_a_limit_find_the_capacity_with_few_refusals() {
 #[test]
 fn shares_follow_a_demand_that_moves_every_three_seconds() {
     let config = config(12, None, Duration::from_millis(300));
-    for seed in 0..4 {
+    let mut parts = Vec::new();
+    for seed in 0..8 {
         let alone = one_process(&config, 36, seed);
         let mut world = SharingWorld::new(config.clone(), Rng::new(seed), Oracle::new(&config)).expect("valid");
         for _ in 0..4 {
@@ -113,8 +118,10 @@ fn shares_follow_a_demand_that_moves_every_three_seconds() {
         let (few, some) = (refused(&alone), refused(&world.provider));
         let part = world.provider.answered * 1_000 / alone.answered;
         std::println!("moving demand, seed {seed}: {some} of 1000 refused beside {few}, goodput {part}");
-        assert!(some <= 40 && part >= 850, "seed {seed}: {some} beside {few}, {part}");
+        assert!(some <= 50 && part >= 750, "seed {seed}: {some} beside {few}, {part}");
+        parts.push(part);
     }
+    assert!(mean(&parts) >= 860, "{parts:?}");
 }
 
 #[test]
@@ -122,6 +129,7 @@ fn members_that_share_a_rate_use_nearly_all_of_it() {
     for interval in [20, 100, 500] {
         let config = config(64, Some(Duration::from_millis(interval)), Duration::from_millis(300));
         for count in [1, 2, 4] {
+            let mut parts = Vec::new();
             for seed in 0..4 {
                 let alone = one_process(&config, 24, seed);
                 let world = members(&config, count, 24, seed);
@@ -134,8 +142,10 @@ fn members_that_share_a_rate_use_nearly_all_of_it() {
                     fairness(&world),
                     world.paces()
                 );
-                assert!(part >= 880, "{count} members, seed {seed}: {part}");
+                assert!(part >= 750, "{count} members, seed {seed}: {part}");
+                parts.push(part);
             }
+            assert!(mean(&parts) >= 900, "{count} members: {parts:?}");
         }
     }
 }

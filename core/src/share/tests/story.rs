@@ -32,8 +32,14 @@ const LED: Duration = Duration::from_millis(2_200);
 /// The beats in which all adopt what the leader decided.
 const ADOPTED: Duration = Duration::from_millis(500);
 
+/// How long a process waits for the reply to a step that was lost.
+const STEP: Duration = Duration::from_secs(1);
+
 /// Longer than a call takes.
 const CALL: Duration = Duration::from_millis(310);
+
+/// The seed of the lesson: that of `web-demo/app/src/machines/machines.svelte.ts`.
+const LESSON: usize = 1;
 
 /// A world, and what was seen of it.
 struct Story {
@@ -116,6 +122,12 @@ fn three_processes_divide_the_limit_and_the_provider_refuses_nothing() {
 }
 
 #[test]
+fn in_the_lesson_the_first_machine_leads_at_the_start() {
+    let leaders: Vec<usize> = (0..8).map(|seed| Story::new(seed).leader()).collect();
+    assert_eq!(leaders[LESSON], 0, "by seed: {leaders:?}");
+}
+
+#[test]
 fn slots_that_a_process_does_not_need_go_to_the_others() {
     for seed in 0..8 {
         let mut story = Story::new(seed);
@@ -173,6 +185,24 @@ fn another_process_takes_the_lead_of_one_that_is_killed_or_cut_off_and_shares_st
 }
 
 #[test]
+fn when_the_leader_leaves_another_process_leads_within_half_a_second_of_its_last_call() {
+    for seed in 0..8 {
+        let mut story = Story::new(seed);
+        let first = story.leader();
+        story.world.leave(first);
+        story.seen.clear();
+        story.run(CALL + Duration::from_millis(500));
+        let next = story.now().leader.filter(|next| *next != first);
+        assert_eq!((next.is_some(), story.now().epoch), (true, 2), "seed {seed}");
+        story.run(ADOPTED);
+        let mut shares = [6; 3];
+        shares[first] = 0;
+        assert_eq!((story.shares(), story.now().refused), (shares.to_vec(), 0), "seed {seed}");
+        assert_eq!(story.now().processes[first].in_flight, 0, "seed {seed}");
+    }
+}
+
+#[test]
 fn processes_that_return_get_their_shares_back() {
     for seed in 0..8 {
         let mut story = Story::new(seed);
@@ -184,7 +214,7 @@ fn processes_that_return_get_their_shares_back() {
         assert_eq!(story.shares().iter().max(), Some(&CAPACITY), "seed {seed}: one process is left");
         story.change(SharingChange::Connected { process: off, connected: true });
         story.world.change(SharingChange::Alive { process: first, alive: true }).expect("it exists");
-        story.run(Duration::from_secs(1));
+        story.run(STEP + ADOPTED);
         assert_eq!(story.shares(), [4; 3], "seed {seed}");
         assert_eq!(story.now().refused, 0, "seed {seed}: there was no moment with more calls than the limit");
     }

@@ -1,17 +1,17 @@
 //! The shared budgets of a simulated process, and what its calls use of them.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::budget::{BudgetConfig, Budgets, Usage, WaitingCalls, WalletMode};
+use crate::budget::{BudgetConfig, BudgetKey, Budgets, Usage, WaitingCalls, WalletLease, WalletMode, WalletReport};
 use crate::call::{Completion, Outcome};
-use crate::share::Member;
 use crate::sim::rng::Rng;
 use crate::time::Instant;
 
 /// The budgets of one process, in the place of request admission.
 #[derive(Debug)]
 pub(super) struct ProcessBudgets {
-    configs: Vec<BudgetConfig>,
+    pub(super) configs: Vec<BudgetConfig>,
     budgets: Budgets,
     /// The estimate of the next call.
     pub(super) next: Usage,
@@ -20,10 +20,11 @@ pub(super) struct ProcessBudgets {
 }
 
 impl ProcessBudgets {
-    pub(super) fn new(local: Instant, configs: &[BudgetConfig], member: &Member) -> Self {
+    /// The first decision grants amounts.
+    pub(super) fn new(local: Instant, configs: &[BudgetConfig]) -> Self {
         let budgets = Budgets::new(local, configs, 0);
         let mut new = Self { configs: configs.to_vec(), budgets, next: Usage::default(), is_alone: false };
-        new.lease(local, 0, member);
+        new.lease(local, 0, &WalletLease::default());
         new
     }
 
@@ -32,21 +33,20 @@ impl ProcessBudgets {
         self.configs.iter().map(|config| usage.of(config.dimension)).collect()
     }
 
-    /// Applies the lease of the member. `grants` is the number of calls granted so far.
-    pub(super) fn lease(&mut self, local: Instant, grants: u64, member: &Member) {
-        let lease = member.wallet_lease(local);
+    /// Applies a lease. `grants` is the number of calls granted so far.
+    pub(super) fn lease(&mut self, local: Instant, grants: u64, lease: &WalletLease) {
         self.is_alone = matches!(lease.mode, WalletMode::Alone { .. });
-        self.budgets.lease(local, &lease, grants);
+        self.budgets.lease(local, lease, grants);
     }
 
-    /// Passes the states of the wallets to the member. `waiting` is the number of calls that wait, of which
+    /// Returns the states of the wallets for a report. `waiting` is the number of calls that wait, of which
     /// `room` may start.
-    pub(super) fn report(&mut self, local: Instant, waiting: u32, room: u32, member: &mut Member) {
+    pub(super) fn report(&mut self, local: Instant, waiting: u32, room: u32) -> BTreeMap<BudgetKey, WalletReport> {
         let mut calls = WaitingCalls::default();
         calls.room = room;
         (0..waiting).for_each(|_| calls.add(self.next));
         calls.next = (waiting > 0 && room > 0 && self.fits_at(local) == Some(Instant::MAX)).then_some(self.next);
-        member.set_wallets(self.budgets.report(local, &calls));
+        self.budgets.report(local, &calls)
     }
 
     /// Returns when the next call fits, or `None` if it does now.

@@ -1,10 +1,11 @@
 //! Processes that [share](crate::share) a limit, their store and their provider, in virtual time and under
 //! faults.
 //!
-//! The processes are the real [`Member`] and [`Coordinator`]. Only their surroundings are simulated: a
-//! network that loses, delays, repeats and reorders messages, and can disconnect a process from the store; a
-//! store that can lose its last writes or all of them; clocks; and a provider with slots. Processes are
-//! suspended, killed and started. A run is a function of the settings, the seed and the changes.
+//! Each process drives a real [`Session`](crate::share::Session), as a host does. Only its surroundings are
+//! simulated: a network that loses, delays, repeats and reorders messages, and can disconnect a process from
+//! the store; a store that can lose its last writes or all of them; clocks; and a provider with slots.
+//! Processes are suspended, killed and started. A step at the store fails if no reply arrives in time, and
+//! may run at the store also then, or later. A run is a function of the settings, the seed and the changes.
 //!
 //! ```
 //! use tidegate_core::sim::rng::Rng;
@@ -41,25 +42,20 @@ mod process;
 mod provider;
 mod sample;
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use self::budgets::ProcessBudgets;
 pub use self::observer::{DriftingClock, SharingObserver};
 use self::process::Process;
 pub use self::provider::{BURST, CallEnd, SlotProvider};
 pub use self::sample::{ProcessSample, SharingChange, SharingEvent, SharingEventKind, SharingSample, UnknownProcess};
 use crate::budget::BudgetConfig;
 use crate::error::ConfigError;
-use crate::limit::{Aimd, LimitChoice, LimitConfig, TideConfig};
-use crate::share::{
-    Coordinator, Decide, Decided, Decision, Lead, Member, MemberId, MemberReport, MemoryStore, OnLoss, Reports,
-    ShareConfig, TakeLead, Term,
-};
+use crate::limit::{LimitChoice, LimitConfig, TideConfig};
+use crate::share::{Decision, MemberId, MemoryStore, OnLoss, Role, ShareConfig, StoreReply, StoreStep, Term};
 use crate::sim::rng::Rng;
 use crate::time::{Duration, Instant};
 
@@ -67,6 +63,9 @@ const MS: u64 = 1_000_000;
 
 /// The instant at which a world begins.
 pub const START: Instant = Instant::from_nanos(1_000 * MS);
+
+/// The clock of a process if clocks do not drift.
+const TRUE_CLOCK: DriftingClock = DriftingClock { origin: 0, rate: 1_000_000 };
 
 /// The most events that wait for [`SharingWorld::take_events`]. Older ones are dropped.
 const EVENTS: usize = 1_000;
@@ -93,6 +92,8 @@ pub struct SharingConfig {
     pub repeated: u64,
     /// The longest delay of a message.
     pub delay: Duration,
+    /// How long a process waits for the reply to a step at the store. By default 1 s, as on the native host.
+    pub step_timeout: Duration,
     /// Whether a process is sometimes suspended between the grant of a call and its first byte.
     pub stops_before_send: bool,
     /// Whether clocks drift and have different origins.
@@ -137,6 +138,7 @@ impl Default for SharingConfig {
             lost: 0,
             repeated: 0,
             delay: Duration::from_millis(2),
+            step_timeout: Duration::from_secs(1),
             stops_before_send: false,
             clocks_drift: false,
             groups: 1,
@@ -146,24 +148,12 @@ impl Default for SharingConfig {
     }
 }
 
-/// A message from a process to the store.
-#[derive(Clone, Debug)]
-enum Request {
-    Report(MemberReport),
-    ReadDecision(Term, u64),
-    TakeLead(TakeLead),
-    ReadReports(Term, u64),
-    Decide(Decide, u64),
-}
-
-/// The store's reply.
-#[derive(Clone, Debug)]
-enum StoreResponse {
-    Decision(Decision),
-    Lead(Lead),
-    /// For the leader of the term.
-    Reports(Term, Reports),
-    Decided(Term, Decided),
+/// A step of a process at the store: the process, its role, and the number of the step in the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sent {
+    p: usize,
+    role: Role,
+    number: u64,
 }
 
 /// What happens at an instant to the process with this index.
@@ -171,10 +161,10 @@ enum StoreResponse {
 enum Step {
     /// Its timer fires.
     Wake(usize),
-    /// Its message arrives at the store.
-    AtStore(usize, Request),
-    /// A reply of the store arrives.
-    AtProcess(usize, StoreResponse),
+    /// Its step arrives at the store.
+    AtStore(Sent, StoreStep),
+    /// The reply to its step arrives, or the step takes too long.
+    AtProcess(Sent, Result<StoreReply, String>),
     /// It sends a granted call, if it still may.
     Send(usize, u64),
     /// The provider ends a call, also for a process that is suspended or dead.
@@ -212,6 +202,8 @@ pub struct SharingWorld<O = ()> {
     payloads: BTreeMap<u64, Step>,
     /// The number of the latest event.
     latest_event: u64,
+    /// The number of the latest step at the store.
+    latest_step: u64,
     /// The provider.
     pub provider: SlotProvider,
     /// The number of decisions that the store has accepted.
@@ -231,9 +223,8 @@ pub struct SharingWorld<O = ()> {
 impl<O: SharingObserver> SharingWorld<O> {
     /// Creates a world without a process at [`START`]. Returns an error if a setting is out of range.
     pub fn new(config: SharingConfig, rng: Rng, observer: O) -> Result<Self, ConfigError> {
-        // Those of a leader are all settings with a range.
-        let lead = Lead { term: Term::default(), snapshot: None, is_damaged: false };
-        Coordinator::take_over(START, config.share, config.choice, &SharingConfig::aimd(), config.cap, lead)?;
+        // It has all settings with a range.
+        Process::new(&config, 0, MemberId(0), TRUE_CLOCK, START, 0, 0)?;
         Ok(Self {
             config,
             now: START,
@@ -245,6 +236,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             events: BinaryHeap::new(),
             payloads: BTreeMap::new(),
             latest_event: 0,
+            latest_step: 0,
             provider: SlotProvider::default(),
             published: 0,
             numbers: Vec::new(),
@@ -276,30 +268,11 @@ impl<O: SharingObserver> SharingWorld<O> {
         let clock = if self.config.clocks_drift {
             DriftingClock { origin: self.rng.below(1 << 50), rate: 996_000 + self.rng.below(8_001) }
         } else {
-            DriftingClock { origin: 0, rate: 1_000_000 }
+            TRUE_CLOCK
         };
-        let local = clock.local(self.now);
         let id = MemberId(100 + p as u64);
-        let own = Aimd::new(SharingConfig::aimd(), self.config.cap).expect("valid");
-        let member = Member::new(local, id, self.config.share, Box::new(own), self.rng.next_u64()).expect("valid");
-        let budgets = ProcessBudgets::new(local, &self.config.budgets, &member);
-        self.processes.push(Process {
-            number,
-            budgets,
-            id,
-            member,
-            leader: None,
-            read: 0,
-            newest: (Term::default(), 0),
-            is_alive: true,
-            leaves: false,
-            suspended_until: Instant::ZERO,
-            clock,
-            granted: BTreeMap::new(),
-            grants: 0,
-            demand,
-            wake_at: Instant::MAX,
-        });
+        let process = Process::new(&self.config, number, id, clock, self.now, demand, self.rng.next_u64());
+        self.processes.push(process.expect("the settings are in range"));
         self.observer.on_member(id, self.now, clock);
         self.after(p);
         p
@@ -320,7 +293,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     /// Returns whether a process leads, as far as it knows.
     #[must_use]
     pub fn is_leader(&self, p: usize) -> bool {
-        self.processes[p].is_alive && self.processes[p].leader.is_some()
+        self.processes[p].is_alive && self.processes[p].session.leads().is_some()
     }
 
     /// Returns whether a process leaves: it stops its calls in order.
@@ -366,19 +339,17 @@ impl<O: SharingObserver> SharingWorld<O> {
     pub fn kill(&mut self, p: usize) {
         let process = &mut self.processes[p];
         process.is_alive = false;
-        process.leader = None;
         let process = process.number;
         self.emit(SharingEventKind::Killed { process });
     }
 
-    /// Makes a process leave: see [`Member::leave`].
+    /// Makes a process leave: see [`Session::leave`](crate::share::Session::leave).
     pub fn leave(&mut self, p: usize) {
         let local = self.local(p);
         let process = &mut self.processes[p];
-        process.member.leave(local);
-        process.budgets.lease(local, process.grants, &process.member);
+        process.session.leave(local);
         process.demand = 0;
-        self.processes[p].leaves = true;
+        process.leaves = true;
         self.after(p);
     }
 
@@ -441,7 +412,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     fn handle(&mut self, event: Step) {
-        if let Step::Wake(p) | Step::AtProcess(p, _) | Step::Send(p, _) | Step::Ended(p, ..) = &event {
+        if let Step::Wake(p) | Step::AtProcess(Sent { p, .. }, _) | Step::Send(p, _) | Step::Ended(p, ..) = &event {
             if !self.processes[*p].is_alive {
                 return;
             }
@@ -456,16 +427,10 @@ impl<O: SharingObserver> SharingWorld<O> {
                 if self.processes[p].wake_at <= self.now {
                     self.processes[p].wake_at = Instant::MAX;
                 }
-                let local = self.local(p);
-                self.processes[p].report_budgets(local);
-                self.processes[p].member.handle_timeout(local);
-                if let Some(leader) = &mut self.processes[p].leader {
-                    leader.handle_timeout(local);
-                }
                 self.after(p);
             }
-            Step::AtStore(p, request) => self.at_store(p, request),
-            Step::AtProcess(p, answer) => self.at_process(p, answer),
+            Step::AtStore(sent, step) => self.at_store(sent, step),
+            Step::AtProcess(sent, reply) => self.at_process(sent, reply),
             Step::Send(p, call) => {
                 self.send_call(p, call);
                 self.after(p);
@@ -483,56 +448,53 @@ impl<O: SharingObserver> SharingWorld<O> {
         }
     }
 
-    /// Sends a message to the store. It can be lost, and it can arrive twice.
-    fn send(&mut self, p: usize, request: &Request) {
-        if self.is_disconnected(p) || self.rng.below(1_000) < self.config.lost {
-            return;
+    /// Sends a step to the store, and returns it. It can be lost, and it can arrive twice.
+    fn send(&mut self, p: usize, role: Role, step: &StoreStep) -> Sent {
+        self.latest_step += 1;
+        let sent = Sent { p, role, number: self.latest_step };
+        let timeout = self.config.step_timeout;
+        self.schedule(self.now + timeout, Step::AtProcess(sent, Err(format!("no reply within {timeout}"))));
+        if !self.is_disconnected(p) && self.rng.below(1_000) >= self.config.lost {
+            let copies = 1 + u64::from(self.rng.below(1_000) < self.config.repeated);
+            for _ in 0..copies {
+                let at = self.now + self.delay();
+                self.schedule(at, Step::AtStore(sent, step.clone()));
+            }
         }
-        let copies = 1 + u64::from(self.rng.below(1_000) < self.config.repeated);
-        for _ in 0..copies {
-            let at = self.now + self.delay();
-            self.schedule(at, Step::AtStore(p, request.clone()));
-        }
+        sent
     }
 
     fn delay(&mut self) -> Duration {
         Duration::from_nanos(1 + self.rng.below(self.config.delay.as_nanos()))
     }
 
-    fn at_store(&mut self, p: usize, request: Request) {
-        if self.store_is_down || self.is_disconnected(p) {
+    fn at_store(&mut self, sent: Sent, step: StoreStep) {
+        if self.store_is_down || self.is_disconnected(sent.p) {
             return;
         }
-        let answer = match request {
-            Request::Report(report) => {
-                self.store.report(report);
-                None
-            }
-            Request::ReadDecision(term, version) => {
-                self.store.decisions_since(term, version).map(StoreResponse::Decision)
-            }
-            Request::TakeLead(request) => {
+        let newest = |store: &MemoryStore| store.decisions_since(Term::default(), 0);
+        let reply = match step {
+            StoreStep::TakeLead(request) => {
                 let lead = self.store.take_lead(request);
                 if lead.term == request.term {
                     self.observer.on_lead(self.now, &lead);
                 }
-                Some(StoreResponse::Lead(lead))
+                StoreReply::Lead(lead)
             }
-            Request::ReadReports(term, since) => Some(StoreResponse::Reports(term, self.store.reports_since(since))),
-            Request::Decide(decide, read) => {
-                let (decision, term) = (decide.decision.clone(), decide.decision.term);
-                let before = self.store.decisions_since(Term::default(), 0);
+            StoreStep::Decide { decide, read } => {
+                let (decision, before) = (decide.decision.clone(), newest(&self.store));
                 let decided = self.store.decide(decide, read);
-                let newest = self.store.decisions_since(Term::default(), 0);
                 let version = |of: &Option<Decision>| of.as_ref().map(|newest| newest.version);
-                if version(&newest) != version(&before) && newest.as_ref() == Some(&decision) {
+                let after = newest(&self.store);
+                if version(&after) != version(&before) && after.as_ref() == Some(&decision) {
                     self.published += 1;
                     self.observer.on_published(self.now, &decision);
                     self.emit_differences(before.as_ref(), &decision);
                 }
                 self.observer.on_term(self.now, decided.term);
-                Some(StoreResponse::Decided(term, decided))
+                StoreReply::Decided(decided)
             }
+            step => self.store.run(step),
         };
         if self.backups.last().is_none_or(|(at, ..)| self.now - *at >= Duration::from_millis(10)) {
             self.backups.push((self.now, self.store.clone(), self.published));
@@ -540,10 +502,9 @@ impl<O: SharingObserver> SharingWorld<O> {
                 self.backups.remove(0);
             }
         }
-        let Some(answer) = answer else { return };
         if self.rng.below(1_000) >= self.config.lost {
             let at = self.now + self.delay();
-            self.schedule(at, Step::AtProcess(p, answer));
+            self.schedule(at, Step::AtProcess(sent, Ok(reply)));
         }
     }
 }

@@ -22,7 +22,7 @@ pub trait SharingObserver {
     fn on_leader(&mut self, term: Term, snapshot: Option<u64>) {}
     /// A leader processes reports, and makes a decision next.
     fn on_reports(&mut self, now: Instant, term: Term, local: Instant, reports: &[MemberReport]) {}
-    /// A leader makes a decision.
+    /// A leader has made a decision, and sends it to the store.
     fn on_decision_made(&mut self, now: Instant, local: Instant, decision: &Decision) {}
     /// The store accepts a decision.
     fn on_published(&mut self, now: Instant, decision: &Decision) {}

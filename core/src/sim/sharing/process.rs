@@ -3,16 +3,21 @@
 //! Each step handles one thing (its timer, a reply of the store, an instant to send a call, or the end of a
 //! call), and ends with `after`, as a host does after each command.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
+
+use tidegate_local_lock::LocalLock;
 
 use super::budgets::ProcessBudgets;
-use super::{
-    DriftingClock, Request, SharingConfig, SharingEventKind, SharingObserver, SharingWorld, Step, StoreResponse,
-};
+use super::{DriftingClock, Sent, SharingConfig, SharingEventKind, SharingObserver, SharingWorld, Step};
 use crate::budget::Usage;
 use crate::call::{Completion, Outcome};
-use crate::limit::{CallReport, LimitAlgorithm};
-use crate::share::{Coordinator, CoordinatorEffect, GroupDemand, Member, MemberEffect, MemberId, Term};
+use crate::error::ConfigError;
+use crate::limit::{Aimd, CallReport, LimitAlgorithm};
+use crate::share::{
+    GroupDemand, Member, MemberHandle, MemberId, Role, Session, SessionSettings, StoreReply, StoreStep, Term,
+};
 use crate::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -20,21 +25,22 @@ pub(super) struct Process {
     /// The number in samples, events and changes.
     pub(super) number: usize,
     pub(super) id: MemberId,
-    pub(super) member: Member,
-    pub(super) leader: Option<Coordinator>,
-    /// The position in the reports that the leader has read.
-    pub(super) read: u64,
-    /// The term and the version of the newest decision that it has read.
-    pub(super) newest: (Term, u64),
+    pub(super) session: Session<LocalLock>,
+    /// The member of the session, as the limit of the process.
+    pub(super) member: MemberHandle<LocalLock>,
+    /// The step of each role whose reply is awaited.
+    awaited: [Option<Sent>; Role::ALL.len()],
+    /// The term that the process has requested last.
+    requested: Term,
     pub(super) is_alive: bool,
     pub(super) leaves: bool,
     pub(super) suspended_until: Instant,
     pub(super) clock: DriftingClock,
     /// The granted calls: the local instant, the limit and the calls in flight after the grant, the estimate.
-    pub(super) granted: BTreeMap<u64, (Instant, u32, u32, Usage)>,
-    pub(super) budgets: ProcessBudgets,
+    granted: BTreeMap<u64, (Instant, u32, u32, Usage)>,
+    budgets: ProcessBudgets,
     /// The number of grants so far.
-    pub(super) grants: u64,
+    grants: u64,
     /// The demand: its calls in flight or waiting.
     pub(super) demand: u32,
     /// The earliest instant for which its timer is set.
@@ -42,112 +48,133 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Applies the present lease of the budgets, and passes their states to the member.
-    pub(super) fn report_budgets(&mut self, local: Instant) {
-        self.budgets.lease(local, self.grants, &self.member);
-        let in_flight = self.granted.len() as u32;
-        let waiting = self.demand.saturating_sub(in_flight);
-        let room = self.member.limit(local).saturating_sub(in_flight);
-        self.budgets.report(local, waiting, room, &mut self.member);
+    /// Creates a process, in the place with this number. Returns an error if a setting is out of range.
+    pub(super) fn new(
+        config: &SharingConfig,
+        number: usize,
+        id: MemberId,
+        clock: DriftingClock,
+        now: Instant,
+        demand: u32,
+        seed: u64,
+    ) -> Result<Self, ConfigError> {
+        let local = clock.local(now);
+        let own: Box<dyn LimitAlgorithm> = match config.choice.make()? {
+            Some(algorithm) => algorithm,
+            None => Box::new(Aimd::new(SharingConfig::aimd(), config.cap)?),
+        };
+        // The clock counts the time in which the process is suspended.
+        let mut member = Member::new(local, id, config.share, own, seed)?;
+        member.set_max(local, config.cap, false);
+        let member = MemberHandle::new(member, || Duration::ZERO);
+        let settings = SessionSettings { share: config.share, choice: config.choice, limit: SharingConfig::aimd() };
+        Ok(Self {
+            number,
+            id,
+            session: Session::new(member.clone(), settings),
+            member,
+            awaited: [None; Role::ALL.len()],
+            requested: Term::default(),
+            is_alive: true,
+            leaves: false,
+            suspended_until: Instant::ZERO,
+            clock,
+            granted: BTreeMap::new(),
+            budgets: ProcessBudgets::new(local, &config.budgets),
+            grants: 0,
+            demand,
+            wake_at: Instant::MAX,
+        })
+    }
+
+    /// Returns the number of calls in flight.
+    fn in_flight(&self) -> u32 {
+        self.granted.len() as u32
+    }
+
+    /// Returns the number of calls that wait.
+    pub(super) fn waiting(&self) -> u32 {
+        self.demand.saturating_sub(self.in_flight())
+    }
+
+    /// Makes the steps that are due, as [`SharedLimit::update`](crate::gate::SharedLimit::update) does.
+    fn update(&mut self, local: Instant, group: u64, cap: u32) {
+        if self.session.poll_timeout().is_none_or(|at| at > local) {
+            return;
+        }
+        self.lease_budgets(local);
+        if self.session.is_member_due(local) {
+            let room = self.member.with(|member| member.limit(local)).saturating_sub(self.in_flight());
+            let wallets = self.budgets.report(local, self.waiting(), room);
+            self.session.set_wallets(wallets);
+        }
+        self.session.set_budgets(self.budgets.configs.clone());
+        let demand = GroupDemand { group, weight: 1, demand: self.demand.max(self.in_flight()) };
+        self.session.handle_timeout(local, &[demand], cap);
+    }
+
+    /// Applies the present lease of the budgets.
+    fn lease_budgets(&mut self, local: Instant) {
+        self.budgets.lease(local, self.grants, &self.session.wallet_lease(local));
     }
 }
 
 impl<O: SharingObserver> SharingWorld<O> {
-    pub(super) fn at_process(&mut self, p: usize, answer: StoreResponse) {
-        if self.is_disconnected(p) {
+    /// Handles a reply or a failure, unless it is not that of the awaited step.
+    pub(super) fn at_process(&mut self, sent: Sent, reply: Result<StoreReply, String>) {
+        let Sent { p, role, .. } = sent;
+        let is_lost = reply.is_ok() && self.is_disconnected(p);
+        if is_lost || self.processes[p].awaited[role as usize].take_if(|awaited| *awaited == sent).is_none() {
             return;
         }
         let local = self.local(p);
-        match answer {
-            StoreResponse::Decision(decision) => {
-                let process = &mut self.processes[p];
-                process.newest = (decision.term, decision.version);
-                if process.member.on_decision(local, &decision) {
-                    process.budgets.lease(local, process.grants, &process.member);
-                    self.observer.on_adopted(process.id, local, &decision);
-                }
+        let process = &mut self.processes[p];
+        let (number, leads) = (process.number, process.session.leads());
+        let has_adopted = process.session.on_reply(local, role, reply.clone());
+        if role == Role::Member {
+            process.lease_budgets(local);
+        }
+        match reply {
+            Ok(StoreReply::Decision(Some(decision))) if has_adopted => {
+                self.observer.on_adopted(process.id, local, &decision);
             }
-            StoreResponse::Lead(lead) => {
-                if self.processes[p].member.on_lead(lead.term) {
-                    let process = self.processes[p].number;
-                    self.emit(SharingEventKind::Leads { process, epoch: lead.term.epoch });
-                    self.observer.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
-                    let config = &self.config;
-                    let mut leader = Coordinator::take_over(
-                        local,
-                        config.share,
-                        config.choice,
-                        &SharingConfig::aimd(),
-                        config.cap,
-                        lead,
-                    )
-                    .expect("valid");
-                    leader.set_budgets(local, &config.budgets);
-                    (self.processes[p].leader, self.processes[p].read) = (Some(leader), 0);
-                }
+            Ok(StoreReply::Lead(lead)) if lead.term == process.requested => {
+                self.observer.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
+                self.emit(SharingEventKind::Leads { process: number, epoch: lead.term.epoch });
             }
-            StoreResponse::Reports(term, reports) => {
-                let process = &mut self.processes[p];
-                if let Some(leader) = process.leader.as_mut().filter(|leader| leader.term() == term) {
-                    leader.on_reports(local, &reports.reports);
-                    process.read = reports.next;
+            Ok(StoreReply::Reports(reports)) => {
+                if let Some(term) = leads {
                     self.observer.on_reports(self.now, term, local, &reports.reports);
                 }
             }
-            StoreResponse::Decided(term, decided) => {
-                let leader = &mut self.processes[p].leader;
-                if leader.as_mut().is_some_and(|leader| leader.term() == term && !leader.on_decided(decided)) {
-                    *leader = None;
-                }
-            }
+            _ => {}
         }
         self.after(p);
     }
 
-    /// Does what a host does after each command: drains the effects, starts calls and arms the timer.
+    /// Does what a host does after each command: makes the steps that are due, sends them, starts calls and
+    /// arms the timer.
     pub(super) fn after(&mut self, p: usize) {
         let local = self.local(p);
-        let process = &mut self.processes[p];
-        let group = GroupDemand {
-            group: p as u64 % self.config.groups.max(1),
-            weight: 1,
-            demand: process.demand.max(process.granted.len() as u32),
-        };
-        process.member.set_demand(&[group]);
-        while let Some(effect) = self.processes[p].member.poll_effect() {
-            let request = match effect {
-                MemberEffect::Report(report) => {
-                    self.observer.on_report_sent(local, &report);
-                    Request::Report(report)
-                }
-                MemberEffect::ReadDecision => {
-                    let (term, version) = self.processes[p].newest;
-                    Request::ReadDecision(term, version)
-                }
-                MemberEffect::TakeLead(request) => Request::TakeLead(request),
-            };
-            self.send(p, &request);
-        }
-        while let Some(leader) = &mut self.processes[p].leader {
-            let (term, Some(effect)) = (leader.term(), leader.poll_effect()) else { break };
-            let read = self.processes[p].read;
-            let request = match effect {
-                CoordinatorEffect::ReadReports => Request::ReadReports(term, read),
-                CoordinatorEffect::Decide(decide) => {
-                    self.observer.on_decision_made(self.now, local, &decide.decision);
-                    Request::Decide(decide, read)
-                }
-            };
-            self.send(p, &request);
+        let (group, cap) = (p as u64 % self.config.groups.max(1), self.config.cap);
+        self.processes[p].update(local, group, cap);
+        for role in Role::ALL {
+            let Some(step) = self.processes[p].session.poll_step(role) else { continue };
+            match &step {
+                StoreStep::Report(report) => self.observer.on_report_sent(local, report),
+                StoreStep::TakeLead(request) => self.processes[p].requested = request.term,
+                StoreStep::Decide { decide, .. } => self.observer.on_decision_made(self.now, local, &decide.decision),
+                StoreStep::DecisionsSince { .. } | StoreStep::ReportsSince(_) => {}
+            }
+            self.processes[p].awaited[role as usize] = Some(self.send(p, role, &step));
         }
         self.start_calls(p, local);
         self.emit_lease(p, local);
         let process = &self.processes[p];
-        let leader = process.leader.as_ref().and_then(Coordinator::poll_timeout);
-        let waits = process.demand > process.granted.len() as u32;
-        let change = if waits { process.member.next_change(local) } else { None };
+        let waits = process.waiting() > 0;
+        let change = if waits { process.member.with(|member| member.next_change(local)) } else { None };
         let fits = process.budgets.fits_at(local).filter(|at| waits && *at < Instant::MAX);
-        let next = [process.member.poll_timeout(), leader, change, fits].into_iter().flatten().min();
+        let next = [process.session.poll_timeout(), change, fits].into_iter().flatten().min();
         let at = next.map_or(Instant::MAX, |next| process.clock.true_time(next));
         if at < self.processes[p].wake_at {
             self.processes[p].wake_at = at.max(self.now);
@@ -158,20 +185,20 @@ impl<O: SharingObserver> SharingWorld<O> {
     fn start_calls(&mut self, p: usize, local: Instant) {
         loop {
             let process = &mut self.processes[p];
-            let in_flight = process.granted.len() as u32;
-            let member = &mut process.member;
-            if in_flight >= process.demand || in_flight >= member.limit(local) || member.opens_at(local).is_some() {
+            let in_flight = process.in_flight();
+            let (limit, opens_at) = process.member.with(|member| (member.limit(local), member.opens_at(local)));
+            let has_room = in_flight < process.demand.min(limit) && opens_at.is_none();
+            if !has_room || process.budgets.fits_at(local).is_some() {
                 return;
             }
-            if process.budgets.fits_at(local).is_some() {
-                return;
-            }
-            member.on_attempt(local, in_flight);
             let grant = process.grants;
             process.grants += 1;
+            process.member.with(|member| {
+                member.on_attempt(local, in_flight);
+                member.on_grant(local, grant, in_flight + 1);
+            });
             let estimate = process.budgets.reserve(local, grant, self.config.most_tokens, &mut self.rng);
-            process.granted.insert(grant, (local, member.limit(local), in_flight + 1, estimate));
-            member.on_grant(local, grant, in_flight + 1);
+            process.granted.insert(grant, (local, limit, in_flight + 1, estimate));
             self.observer.on_granted(process.id, local, grant, in_flight + 1);
             let amounts = process.budgets.amounts(estimate);
             self.observer.on_reserved(process.id, self.now, grant, &amounts, process.budgets.is_alone);
@@ -188,13 +215,12 @@ impl<O: SharingObserver> SharingWorld<O> {
 
     pub(super) fn send_call(&mut self, p: usize, call: u64) {
         let local = self.local(p);
-        if !self.processes[p].member.may_send(local) {
+        if !self.processes[p].member.with(|member| member.may_send(local)) {
             self.finish(p, call, Outcome::LocalCancelled, None);
             return;
         }
         let process = &self.processes[p];
-        let granted = process.granted.len() as u32;
-        self.observer.on_call(process.id, self.now, call, granted);
+        self.observer.on_call(process.id, self.now, call, process.in_flight());
         self.numbers[process.number].in_flight += 1;
         let end = self.provider.start(self.now, &self.config, &mut self.rng);
         self.schedule(end.at, Step::CallEnds(p, call, end));
@@ -211,10 +237,10 @@ impl<O: SharingObserver> SharingWorld<O> {
             admitted_in_flight: in_flight,
             retry_after,
             latency: local - since,
-            in_flight: process.granted.len() as u32,
+            in_flight: process.in_flight(),
             is_cooling_down: false,
         };
-        process.member.on_outcome(local, &report);
+        process.member.with(|member| member.on_outcome(local, &report));
         let done = Completion { outcome, retry_after, usage: None };
         let returned = process.budgets.settle(local, call, estimate, done);
         self.observer.on_returned(process.id, call, &returned);

@@ -192,7 +192,7 @@ impl<O: SharingObserver> SharingWorld<O> {
         let leads = |numbered: &Numbered| {
             let process = &self.processes[numbered.latest];
             let is_running = process.is_alive && process.suspended_until <= self.now;
-            is_running && process.leader.as_ref().is_some_and(|leader| leader.term() == term)
+            is_running && process.session.leads() == Some(term)
         };
         SharingSample {
             at: Instant::ZERO + (self.now - START),
@@ -218,16 +218,17 @@ impl<O: SharingObserver> SharingWorld<O> {
             return ProcessSample { is_connected, in_flight, demand, ..ProcessSample::default() };
         }
         let local = process.clock.local(self.now);
-        let state = process.member.state(local);
+        let state = process.session.state(local);
+        let (lease_left, version) = process.member.with(|member| (member.lease_left(local), member.version()));
         ProcessSample {
             is_alive: true,
             is_connected,
             share: if state.has_lease { state.share } else { 0 },
             in_flight,
-            waiting: demand.saturating_sub(process.granted.len() as u32),
+            waiting: process.waiting(),
             demand,
-            lease_ns: process.member.lease_left(local).as_nanos(),
-            version: process.member.version(),
+            lease_ns: lease_left.as_nanos(),
+            version,
             limit: state.limit,
         }
     }
@@ -283,7 +284,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     /// Emits that the lease of a process has become valid, or has lapsed.
     pub(super) fn emit_lease(&mut self, p: usize, local: Instant) {
         let process = &self.processes[p];
-        let has_lease = !process.member.lease_left(local).is_zero();
+        let has_lease = process.session.state(local).has_lease;
         let process = process.number;
         let is_same = if has_lease { !self.leased.insert(p) } else { !self.leased.remove(&p) };
         if is_same {
@@ -303,7 +304,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             let is_gone = now.shares.get(id).is_none_or(|given| given.share == 0);
             let Some(of) = self.processes.iter().find(|process| is_gone && process.id == *id) else { continue };
             // A member that leaves gives its share back, and its lease is valid.
-            if of.member.lease_left(of.clock.local(self.now)).is_zero() {
+            if !of.session.state(of.clock.local(self.now)).has_lease {
                 self.emit(SharingEventKind::Reclaimed { process: of.number, slots: given.share });
             }
         }
