@@ -43,7 +43,7 @@ impl<L: Clone + fmt::Debug + Hash + Eq + EncodeLabelSet + Send + Sync + 'static>
             family
         };
         let members = gauge("share_members", "Processes that share the limit");
-        let slots = gauge("share_slots", "The share of this process: calls in flight that it may have");
+        let slots = gauge("share_slots", "Calls that this process may have in flight now");
         let limit = gauge("share_limit", "The limit of all processes together");
         let is_leader = gauge("share_is_leader", "Whether this process leads: 0 or 1");
         let degraded = gauge("share_degraded", "Whether this process has no valid share of the limit: 0 or 1");

@@ -19,16 +19,23 @@ impl TokenCounts {
     /// Reads the counts. A value of another form has none.
     pub(super) fn of(usage: &Value) -> Self {
         let count = |key: &str| whole_number(usage.get(key)?);
-        // The Messages API counts what it writes to its cache, and what it reads, beside the input.
-        let written = count("cache_creation_input_tokens").unwrap_or(0);
-        let input = count("prompt_tokens").or_else(|| Some(count("input_tokens")?.saturating_add(written)));
+        let (input, cached) = match count("prompt_tokens") {
+            // With what was read from a cache or written to it.
+            Some(input) => (Some(input), None),
+            // The Messages API counts these beside the input.
+            None => {
+                let written = count("cache_creation_input_tokens").unwrap_or(0);
+                (count("input_tokens").map(|input| input.saturating_add(written)), count("cache_read_input_tokens"))
+            }
+        };
         let output = count("completion_tokens").or_else(|| count("output_tokens"));
-        let all_but = |part: Option<u32>| Some(count("total_tokens")?.saturating_sub(part?));
+        let all_but = |part: u32| Some(count("total_tokens")?.saturating_sub(part));
+        let all_input = input.map(|input| input.saturating_add(cached.unwrap_or(0)));
         Self {
-            input: input.or_else(|| all_but(output)),
-            cached: count("cache_read_input_tokens"),
+            input: input.or_else(|| all_but(output.unwrap_or(0))),
+            cached,
             // Some providers count reasoning in the total only. It has the price of output.
-            output: output.max(all_but(input)),
+            output: output.max(all_input.and_then(all_but)),
         }
     }
 
@@ -93,6 +100,8 @@ mod tests {
             (r#"{"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 20}"#, (7, 13)),
             (r#"{"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 3}"#, (7, 2)),
             (r#"{"completion_tokens": 2, "total_tokens": 20}"#, (18, 2)),
+            (r#"{"total_tokens": 20}"#, (20, 0)),
+            (r#"{"input_tokens": 7, "cache_read_input_tokens": 10, "output_tokens": 2, "total_tokens": 20}"#, (17, 3)),
         ] {
             assert_eq!(known(usage), Some(expected), "{usage}");
         }
@@ -106,7 +115,7 @@ mod tests {
         );
         assert_eq!(messages, TokenCounts { input: Some(9), cached: Some(4), output: Some(1) });
         assert_eq!(messages.known(), Some(Usage::tokens(13, 1)));
-        let other = r#"{"prompt_tokens": 9, "cache_creation_input_tokens": 2, "completion_tokens": 1}"#;
+        let other = r#"{"prompt_tokens": 9, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 4, "completion_tokens": 1}"#;
         assert_eq!(counts(other), TokenCounts { input: Some(9), cached: None, output: Some(1) });
     }
 

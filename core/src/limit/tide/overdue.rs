@@ -22,22 +22,27 @@ pub(super) struct Overdue {
     /// The grant of its last call, and when that was sent.
     last: u64,
     since: Instant,
-    /// Its calls that are still in flight.
+    /// At most as many of its calls are still in flight.
     left: u32,
+    /// The calls in flight that were granted after it.
+    newer: u32,
 }
 
 impl Overdue {
     /// Records a grant. `in_flight` includes it.
     pub(super) fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
         if self.left == 0 {
-            *self = Self { last: grant, since: now, left: in_flight };
+            *self = Self { last: grant, since: now, left: in_flight, newer: 0 };
+        } else {
+            self.newer += 1;
         }
     }
 
     /// Records the end of a call. `in_flight` does not include it.
     pub(super) fn on_end(&mut self, grant: u64, in_flight: u32) {
-        let is_watched = grant <= self.last;
-        self.left = self.left.saturating_sub(u32::from(is_watched)).min(in_flight);
+        self.newer = self.newer.saturating_sub(u32::from(grant > self.last));
+        // Not all ends of calls are reported here: those of another algorithm before are not.
+        self.left = self.left.min(in_flight.saturating_sub(self.newer));
     }
 
     /// Returns when the calls that are still watched are overdue. `latency` is the mean latency in

@@ -83,6 +83,13 @@ impl Redactor {
         bytes.freeze()
     }
 
+    /// Returns a whole body with every key replaced, also one that it ends within.
+    pub(crate) fn redacted_whole(&self, body: Bytes) -> Bytes {
+        let mut body = BytesMut::from(self.redacted(body));
+        self.redact_end(&mut body);
+        body.freeze()
+    }
+
     /// Replaces every key in the values of these headers, and removes headers whose name contains a key.
     pub(crate) fn redact_headers(&self, headers: &mut HeaderMap) {
         // Header names are in lower case.
@@ -101,13 +108,16 @@ impl Redactor {
         }
     }
 
-    /// Replaces a text that begins a key, and is at least half of it.
+    /// Replaces the end of a text that ends within a key, if it has at least half of the key.
     ///
-    /// A shorter one stays. If it became asterisks, a client that makes a provider quote its guesses would
+    /// A shorter part stays. If it became asterisks, a client that makes a provider quote its guesses would
     /// learn a key one character after the other.
-    fn redact_end(&self, text: &mut [u8]) {
-        let is_half = |key: &[u8]| text.len() >= MIN_KEY_BYTES && 2 * text.len() >= key.len() && key.starts_with(text);
-        if self.keys().any(|key| is_half(key.needle())) {
+    pub(crate) fn redact_end(&self, text: &mut [u8]) {
+        let end = text.len();
+        let begun = self.partial_key_len(text);
+        let text = &mut text[end - begun..];
+        let is_half = |key: &[u8]| 2 * text.len() >= key.len() && key.starts_with(text);
+        if begun > 0 && self.keys().any(|key| is_half(key.needle())) {
             text.fill(b'*');
         }
     }

@@ -247,7 +247,10 @@ impl Shared {
             return Some(format!("this process has no slots of the shared limit: {status}"));
         }
         let limit_reached = |limit: u32, in_flight: u32| match &share {
-            Some(status) => format!("its share of the limit is reached, and {in_flight} are in flight: {status}"),
+            Some(status) if status.member.has_lease => {
+                format!("its share of the limit is reached, and {in_flight} are in flight: {status}")
+            }
+            Some(status) => format!("its slots are in use, and {in_flight} calls are in flight: {status}"),
             None => format!("the adaptive limit of {limit} calls is reached, and {in_flight} are in flight"),
         };
         let (at, wait, load) = self

@@ -114,7 +114,8 @@ async fn fetch_models(
     };
     let permit = shared.gate.core().acquire_owned(request).await.ok()?;
     let mut slot = InFlightCall::new(permit);
-    let mut recorder = AttemptRecorder::new(shared, &resource, tenant, level, Usage::default(), upstream);
+    let none = Usage::default();
+    let mut recorder = AttemptRecorder::new(shared, &resource, tenant, level, none, none, upstream);
     let mut sent = HeaderMap::new();
     sent.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers::to_provider(&mut sent, std::iter::empty(), upstream.own_credentials());

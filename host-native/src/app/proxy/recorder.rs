@@ -21,6 +21,8 @@ pub(super) struct AttemptRecorder {
     tenant: Arc<Tenant>,
     level: Level,
     estimate: Usage,
+    /// What is charged if the usage stays unknown.
+    unknown: Usage,
     /// Whether the call uses the key of the client, so that a rejected key concerns that client only.
     has_own_key: bool,
     /// Set once a successful response has begun.
@@ -36,6 +38,7 @@ impl AttemptRecorder {
         tenant: &Arc<Tenant>,
         level: Level,
         estimate: Usage,
+        unknown: Usage,
         upstream: &Upstream,
     ) -> Self {
         tenant.group(level).in_flight.fetch_add(1, Ordering::Relaxed);
@@ -45,6 +48,7 @@ impl AttemptRecorder {
             tenant: Arc::clone(tenant),
             level,
             estimate,
+            unknown,
             has_own_key: upstream.config.forwards_client_key,
             usage: None,
             has_ended: false,
@@ -74,7 +78,7 @@ impl AttemptRecorder {
                 self.resource.meters.record_usage(used);
                 used
             }
-            None => self.resource.unknown_usage(self.estimate),
+            None => self.unknown,
         }
     }
 }

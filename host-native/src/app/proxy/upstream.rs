@@ -254,9 +254,11 @@ pub(super) fn keys_in_query(url: &Url) -> impl Iterator<Item = String> {
 
 /// Removes credentials from a query. Returns `None` if nothing is left.
 fn strip_keys(query: &str) -> Option<String> {
-    let is_key = |pair: &&str| {
-        is_name_of_key(&percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy())
+    let is_name = |part: &str| {
+        is_name_of_key(&percent_decode_str(part.split('=').next().unwrap_or_default()).decode_utf8_lossy())
     };
+    // Some servers separate parameters by semicolons.
+    let is_key = |pair: &&str| pair.split(';').any(is_name);
     let rest: Vec<_> = query.split('&').filter(|pair| !is_key(pair)).collect();
     (!rest.is_empty()).then(|| rest.join("&"))
 }

@@ -68,9 +68,16 @@ async fn a_call_without_a_model_does_not_bypass_the_model_list() {
 #[tokio::test]
 async fn no_parameter_of_the_query_and_no_comma_selects_another_model() {
     let world = world().await;
-    for query in
-        ["model=dear", "a=1&Model=dear", "mod%65l=dear", "model[]=dear", "models=dear", "fallbacks%5B0%5D=dear"]
-    {
+    for query in [
+        "model=dear",
+        "a=1&Model=dear",
+        "mod%65l=dear",
+        "model[]=dear",
+        "[model]=dear",
+        "a=1;model=dear",
+        "models=dear",
+        "fallbacks%5B0%5D=dear",
+    ] {
         let headers = "host: localhost\r\ncontent-type: application/json\r\n";
         let path = format!("/v1/chat/completions?{query}");
         let answer = call(&world, "POST", &path, headers, "{\"model\":\"cheap\"}").await;

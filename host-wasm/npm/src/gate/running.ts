@@ -145,11 +145,13 @@ export async function runUntilFinal<T>(
   resource: Resource,
   request: AcquireRequest,
   fn: (call: Call) => T | PromiseLike<T>,
-  settings: CallSettings<T>,
+  { signal, classify, callTimeoutMs }: CallSettings<T>,
   retryState: RetryState,
   ask: Ask,
 ): Promise<T> {
-  const { result } = await attemptUntilFinal<T, RunAttempt<T>>(resource, retryState, settings.signal, (isAfterOutage) =>
+  // All attempts have the settings of the first, whatever its caller does with them.
+  const settings: CallSettings<T> = { signal, classify, callTimeoutMs };
+  const { result } = await attemptUntilFinal<T, RunAttempt<T>>(resource, retryState, signal, (isAfterOutage) =>
     new Promise((resolve, reject) => {
       ask(new RunAttempt(resource, request, fn, settings, resolve, reject, retryState), isAfterOutage);
     }),

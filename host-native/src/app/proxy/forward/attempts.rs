@@ -10,7 +10,9 @@ use reqwest::Url;
 use tidegate_core::backoff::Backoff;
 use tidegate_core::budget::Usage;
 use tidegate_core::gate::OwnedPermit;
-use tidegate_core::request::{AfterCall, Denial, DenialReason, HealthState, Outcome, Retry, UnavailableCause};
+use tidegate_core::request::{
+    AfterCall, Completion, Denial, DenialReason, HealthState, Outcome, Retry, UnavailableCause,
+};
 use tidegate_core::time::Clock as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -221,11 +223,12 @@ impl RoutedRequest<'_> {
     /// Sends the request and classifies the result.
     async fn attempt(&self, request: reqwest::Request, slot: CallPermit, context: &RequestContext) -> AttemptResult {
         let (tenant, level) = (&self.tenant, context.level);
-        let recorder = AttemptRecorder::new(self.shared, &self.resource, tenant, level, self.estimate, self.upstream);
-        let mut attempt = Attempt { in_flight: InFlightCall::new(slot), recorder };
-        // What GET returns, such as a response that ran in the background, may be read any number of times.
-        let is_new_output = request.method() != Method::GET;
+        // What is read, such as a response that ran in the background, may be read any number of times.
+        let is_new_output = request.method() == Method::POST;
         let unknown = if is_new_output { self.resource.unknown_usage(self.estimate) } else { self.estimate };
+        let recorder =
+            AttemptRecorder::new(self.shared, &self.resource, tenant, level, self.estimate, unknown, self.upstream);
+        let mut attempt = Attempt { in_flight: InFlightCall::new(slot), recorder };
         attempt.in_flight.record_sent(unknown);
         match self.upstream.http.execute(request).await {
             Ok(response) => {
@@ -254,7 +257,8 @@ impl RoutedRequest<'_> {
                 if error.is_connect() && self.shared.retry.connection_errors > 0 && self.may_repeat(context) {
                     return Failure::after(reply, FailureKind::Connection, attempt.in_flight.finish_call(outcome));
                 }
-                attempt.in_flight.finish_with(outcome);
+                let done = Completion::from(outcome);
+                attempt.in_flight.finish_with(if error.is_connect() { done } else { done.used(unknown) });
                 AttemptResult::Done(reply)
             }
         }

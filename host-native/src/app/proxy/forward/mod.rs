@@ -31,7 +31,7 @@ use super::counters::QuotaGuard;
 use super::endpoint::{BodyKind, Endpoint};
 use super::error::ProxyError;
 use super::headers::{self, PROVIDER};
-use super::parsed_request::{MediaType, ParsedRequest, domain, model_parameter};
+use super::parsed_request::{MediaType, ParsedRequest, domain, model_in_query};
 use super::tenant::{Level, Tenant};
 use super::upstream::{NO_MODEL, Resource, Upstream, keys_in_query};
 use super::{ReplyBody, Shared, models, stream_usage};
@@ -73,10 +73,13 @@ pub(super) async fn handle(
     }
     // Clients send a JSON content type even in calls without a body.
     let is_empty = endpoint.body == BodyKind::Any && body.is_empty();
+    let has_body = !is_empty && endpoint.body != BodyKind::Empty;
+    if let Some(name) = parts.uri.query().filter(|_| has_body).and_then(model_in_query) {
+        return Err(ProxyError::ModelInQuery { name });
+    }
     let parsed = ParsedRequest::read(if is_empty { MediaType::Empty } else { media }, body).await?;
     let named = parsed.model.as_deref().or(endpoint.model.as_deref());
     let is_served = |upstream: &Upstream| endpoint.is_served_by(upstream, &parts.method, path);
-    let must_name = endpoint.body != BodyKind::Empty;
     // A provider may take a model of its own choice for a request without one. That may be one that it does
     // not serve here, or that has limits of its own.
     let takes_unnamed = |upstream: &Upstream| match endpoint.body {
@@ -93,9 +96,6 @@ pub(super) async fn handle(
     context.resource = Some(Arc::clone(&resource));
     let estimate = resource.estimate(parsed.estimate);
     let url = upstream.address(path, parts.uri.query()).ok_or(ProxyError::NoSuchAddress)?;
-    if let Some(name) = url.query_pairs().find_map(|(name, _)| model_parameter(&name)).filter(|_| must_name) {
-        return Err(ProxyError::ModelInQuery { name });
-    }
     let renamed = (sent != requested).then_some(sent.as_str());
     let asks_usage = upstream.config.stream_usage && stream_usage::is_on_demand(path) && parsed.lacks_stream_usage();
     let encoded = parsed.encode(&upstream.http, &url, renamed, asks_usage).await;

@@ -65,7 +65,7 @@ impl ResponseFilter<'_> {
             parts.headers.remove(CONTENT_LENGTH);
             Bytes::new()
         });
-        Ok(Response::from_parts(parts, Either::Left(Full::new(self.redactor.redacted(body)))))
+        Ok(Response::from_parts(parts, Either::Left(Full::new(self.redactor.redacted_whole(body)))))
     }
 
     /// Streams a response. Its call ends with its body.
