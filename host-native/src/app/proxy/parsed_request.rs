@@ -71,14 +71,15 @@ pub(super) const MODEL_LISTS: [&str; 4] =
 /// The name of the field that selects the model.
 pub(super) const MODEL: &str = "model";
 
-/// Returns which name of [`MODEL`] and [`MODEL_LISTS`] a parameter has for some server: in any case, and as an
-/// item such as `models[]`, `models[0]` and `[models]`.
+/// Returns which name of [`MODEL`] and [`MODEL_LISTS`] a parameter has for some server: in any case, and as
+/// an item such as `models[]`, `models[0]` and `[models]`.
 pub(super) fn model_parameter(name: &str) -> Option<&'static str> {
     let name = name.split(['[', ']']).find(|part| !part.is_empty())?.trim();
     [MODEL].into_iter().chain(MODEL_LISTS).find(|parameter| parameter.eq_ignore_ascii_case(name))
 }
 
-/// Returns the first parameter of a query that selects models. Some servers separate parameters by semicolons.
+/// Returns the first parameter of a query that selects models. Some servers separate parameters by
+/// semicolons.
 pub(super) fn model_in_query(query: &str) -> Option<&'static str> {
     let names = query.split(['&', ';']).map(|pair| pair.split('=').next().unwrap_or_default());
     names.map(|name| percent_decode_str(name).decode_utf8_lossy()).find_map(|name| model_parameter(&name))
