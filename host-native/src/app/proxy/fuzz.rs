@@ -12,8 +12,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use reqwest::{Client, Url};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate_core::budget::Usage;
 
 use super::access::AccessPolicy;
@@ -23,7 +22,7 @@ use super::form::Form;
 use super::head_scanner::HeadScanner;
 use super::headers::{self, Credentials, is_event_stream};
 use super::parsed_request::{MediaType, ParsedRequest};
-use super::stream_usage::{MAX_EVENT_BYTES, WithoutUsage};
+use super::stream_usage::WithoutUsage;
 use super::upstream::client_for_tests;
 use super::usage::{ResponseKind, UsageReader};
 use crate::app::fuzz::{fuzz, header_map, json_tokens};
@@ -93,43 +92,66 @@ fn the_usage_of_a_response_is_the_same_however_it_is_cut() {
     });
 }
 
+/// Returns what is forwarded of a stream, which is the same however it is cut.
+fn without_usage(stream: &[u8]) -> Bytes {
+    same_for_all_cuts(stream, |pieces| {
+        let frames: Vec<_> =
+            pieces.map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(piece)))).collect();
+        let body = WithoutUsage::new(StreamBody::new(futures_util::stream::iter(frames)), true);
+        let Ok(body) = body.collect().now_or_never().expect("all pieces are there");
+        body.to_bytes()
+    })
+}
+
 #[test]
 fn a_stream_is_forwarded_as_it_is_but_for_its_usage_however_it_is_cut() {
     fuzz(&STREAMS, EVENTS, |bytes| {
-        let forwarded = same_for_all_cuts(bytes, |pieces| {
-            let frames: Vec<_> = pieces
-                .map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::copy_from_slice(piece))))
-                .collect();
-            let body = WithoutUsage::new(StreamBody::new(futures_util::stream::iter(frames)), true);
-            let Ok(body) = body.collect().now_or_never().expect("all pieces are there");
-            body.to_bytes()
-        });
-        let Some(sent) = events(bytes).filter(|_| bytes.len() <= MAX_EVENT_BYTES) else { return };
-        // Without blank lines the proxy takes lines of data for events that are one for others.
-        if !sent.iter().any(|event| event.contains('\n')) {
-            let expected: Vec<_> = sent.into_iter().filter(|event| !is_usage(event)).collect();
-            assert_eq!(events(&forwarded), Some(expected), "{:?}", String::from_utf8_lossy(bytes));
+        let forwarded = without_usage(bytes);
+        let text = String::from_utf8_lossy(bytes);
+        if forwarded != bytes {
+            assert!(text.contains("usage") && text.contains("choices"), "{text:?}");
+        }
+        // What is left of an event that is forwarded is all of it: the text is made of the lines of the
+        // stream.
+        let is_line_end = |byte: &u8| b"\r\n".contains(byte);
+        let mut lines = bytes.split_inclusive(is_line_end);
+        for line in forwarded.split_inclusive(is_line_end) {
+            assert!(lines.any(|sent| sent == line), "{text:?}");
         }
     });
 }
 
 /// Returns the data of the events in a stream, as a library for clients reads them.
-fn events(stream: &[u8]) -> Option<Vec<String>> {
-    let text = std::str::from_utf8(stream).ok()?;
+fn events_of(stream: &[u8]) -> Vec<String> {
+    let text = std::str::from_utf8(stream).expect("it is text");
     let pieces = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(text)]);
     let events = pieces.eventsource().map_ok(|event| event.data).try_collect().now_or_never();
-    events.expect("all pieces are there").ok()
+    events.expect("all pieces are there").expect("it is a stream of events")
 }
 
-/// Returns whether an event has usage and an empty list of choices.
-fn is_usage(event: &str) -> bool {
-    #[derive(Deserialize)]
-    struct UsageEvent {
-        #[serde(rename = "usage")]
-        _usage: Map<String, Value>,
-        choices: Vec<IgnoredAny>,
+#[test]
+fn a_client_reads_all_events_of_a_stream_but_those_of_usage_whatever_their_order_and_line_ends() {
+    const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}"#;
+    let events = [
+        format!("data: {USAGE}"),
+        format!("event: usage\ndata:{USAGE}\nid: 1"),
+        r#"data: {"choices":[{"delta":{"content":"港"}}],"usage":null}"#.to_string(),
+        "event: x\nid: 2\ndata: {\ndata: }".to_string(),
+        ": idle".to_string(),
+        "data: no JSON".to_string(),
+        "data: [DONE]".to_string(),
+    ];
+    for order in 0..events.len().pow(4) {
+        let chosen = (0..4).map(|at| &events[order / events.len().pow(at) % events.len()]);
+        let stream: String = chosen.flat_map(|event| [event.as_str(), "\n\n"]).collect();
+        for line_end in ["\n", "\r\n", "\r"] {
+            // The library waits for the byte after a carriage return.
+            let stream = stream.replace('\n', line_end) + ": end\n";
+            let mut expected = events_of(stream.as_bytes());
+            expected.retain(|event| event != USAGE);
+            assert_eq!(events_of(&without_usage(stream.as_bytes())), expected, "{stream:?}");
+        }
     }
-    serde_json::from_str::<UsageEvent>(event).is_ok_and(|event| event.choices.is_empty())
 }
 
 #[test]

@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 use super::events::{EventData, EventPart, EventSplitter};
 
 /// The longest event that may be one of usage, in bytes. Longer ones are forwarded as they arrive.
-pub(super) const MAX_EVENT_BYTES: usize = 16 << 10;
+const MAX_EVENT_BYTES: usize = 16 << 10;
 
 /// Returns whether a provider sends the usage of a stream of this call only on demand. `path` is without
 /// `/v1/`.
