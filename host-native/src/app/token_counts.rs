@@ -19,14 +19,13 @@ impl TokenCounts {
     /// Reads the counts. A value of another form has none.
     pub(super) fn of(usage: &Value) -> Self {
         let count = |key: &str| whole_number(usage.get(key)?);
-        let (input, cached) = match count("prompt_tokens") {
+        let (input, cached) = if let Some(input) = count("prompt_tokens") {
             // With what was read from a cache or written to it.
-            Some(input) => (Some(input), None),
+            (Some(input), None)
+        } else {
             // The Messages API counts these beside the input.
-            None => {
-                let written = count("cache_creation_input_tokens").unwrap_or(0);
-                (count("input_tokens").map(|input| input.saturating_add(written)), count("cache_read_input_tokens"))
-            }
+            let written = count("cache_creation_input_tokens").unwrap_or(0);
+            (count("input_tokens").map(|input| input.saturating_add(written)), count("cache_read_input_tokens"))
         };
         let output = count("completion_tokens").or_else(|| count("output_tokens"));
         let all_but = |part: u32| Some(count("total_tokens")?.saturating_sub(part));
