@@ -40,9 +40,11 @@ impl Overdue {
 
     /// Records the end of a call. `in_flight` does not include it.
     pub(super) fn on_end(&mut self, grant: u64, in_flight: u32) {
-        self.newer = self.newer.saturating_sub(u32::from(grant > self.last));
-        // Not all ends of calls are reported here: those of another algorithm before are not.
-        self.left = self.left.min(in_flight.saturating_sub(self.newer));
+        // Two counts, of which the lower one holds. Not all ends of calls are reported here: those of another
+        // algorithm before are not. And the leader of several processes renumbers calls (`share`).
+        let is_newer = grant > self.last;
+        self.newer = self.newer.saturating_sub(u32::from(is_newer));
+        self.left = self.left.saturating_sub(u32::from(!is_newer)).min(in_flight.saturating_sub(self.newer));
     }
 
     /// Returns when the calls that are still watched are overdue. `latency` is the mean latency in
