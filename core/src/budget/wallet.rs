@@ -236,9 +236,9 @@ impl Wallet {
 
     /// Takes the estimate of a call. `burst` is the largest amount that the bucket holds.
     pub(super) fn take(&mut self, amount: u64, burst: u64) {
-        // More than the bucket holds was granted for one call, and not for others if that call was withdrawn.
-        let usable = if amount > burst { self.left } else { self.left.min(burst) };
-        self.left = usable.saturating_sub(amount);
+        // More than the bucket holds was granted for one call, and not for others if that call was withdrawn or
+        // is smaller now.
+        self.left = self.left.min(burst).saturating_sub(amount);
         self.spend(amount);
     }
 

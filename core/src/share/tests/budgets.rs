@@ -286,6 +286,17 @@ fn a_process_needs_what_its_waiting_calls_need_together() {
 }
 
 #[test]
+fn what_was_granted_for_a_call_larger_than_the_bucket_is_spent_on_one_call() {
+    let (mut admission, resource) = admission(&[BudgetConfig::per_minute(Dimension::TotalTokens, 4)]);
+    let granted = WalletLease { granted: [(keys()[1], 16)].into(), mode: WalletMode::Plentiful };
+    admission.lease_budgets(at(0), resource, &granted).expect("known");
+    let large = Request::new(resource).estimated(Usage::tokens(7, 0));
+    assert!(matches!(admission.acquire(at(0), &large), AcquireResult::Granted(_)));
+    let small = Request::new(resource).estimated(Usage::tokens(1, 0));
+    assert!(matches!(admission.acquire(at(0), &small), AcquireResult::Waiting(_)), "the bucket held four");
+}
+
+#[test]
 fn a_successor_continues_from_the_amounts_and_one_without_a_snapshot_from_empty_buckets() {
     let mut first = leader_of(&[calls(10)], None);
     decide(&mut first, at(0), &[needs(1, 1, 0, 0, 6)]);
