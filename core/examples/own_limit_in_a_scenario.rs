@@ -46,7 +46,7 @@ fn run(mut world: World) -> Result<u64, Box<dyn std::error::Error>> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The capacity of the provider drops from 24 to 6 calls, and recovers.
-    let is_falling = |scenario: &Scenario| scenario.name == "falling-tide";
+    let is_falling = |scenario: &Scenario| scenario.name == "falling-capacity";
     let scenario = builtin().into_iter().find(is_falling).ok_or("there is no such scenario")?;
     let few = run(World::accounted(&scenario, 1)?)?;
     let own = World::with_limit(&scenario, 1, |model| Some(Box::new(Halving { limit: 1, max: model.cap() })))?;

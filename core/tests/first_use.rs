@@ -159,9 +159,9 @@ impl LimitAlgorithm for InFlightAtRefusal {
 #[test]
 fn a_limit_of_the_callers_own_keeps_every_law_in_a_scenario() {
     let builtin = scenario::builtin();
-    let tide = builtin.iter().find(|scenario| scenario.name == "tide").expect("it is built in");
+    let scenario = builtin.iter().find(|scenario| scenario.name == "unknown-limit").expect("it is built in");
     let limit = |max| Box::new(InFlightAtRefusal { limit: 1, max, successes: 0 });
-    let mut world = World::with_limit(tide, 1, |model| Some(limit(model.cap()))).expect("the scenario is valid");
+    let mut world = World::with_limit(scenario, 1, |model| Some(limit(model.cap()))).expect("the scenario is valid");
     while world.step() {}
     assert_eq!(world.violation(), None);
 }

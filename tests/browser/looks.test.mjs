@@ -25,7 +25,7 @@ const LOOKS = {
 /** How each view comes to show something. */
 const VIEWS = {
   explore: async (playground) => {
-    await playground.choose("falling-tide");
+    await playground.choose("falling-capacity");
     await playground.playTo(9_000);
   },
   why: async (playground, page) => {

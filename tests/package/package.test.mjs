@@ -128,7 +128,7 @@ async function assertRight(result) {
     finished: true,
   });
   const { simulate } = await import(pathToFileURL(join(PACKAGE, "dist/load/node/sim.js")));
-  assert.deepEqual(result.simulated, JSON.parse(JSON.stringify(simulate("falling-tide", 7))));
+  assert.deepEqual(result.simulated, JSON.parse(JSON.stringify(simulate("falling-capacity", 7))));
 }
 
 test("the tarball holds the package and nothing else", async () => {

@@ -87,7 +87,7 @@
 //! let mut scenario = scenario::builtin().into_iter().next().expect("there are built-in scenarios");
 //! let mut world = World::new(&scenario, 7)?;
 //! world.advance_to(Instant::ZERO + Duration::from_secs(3));
-//! world.change(Intervention::Refuse { model: "tide".into(), span: Duration::from_secs(2) })?;
+//! world.change(Intervention::Refuse { model: "silent".into(), span: Duration::from_secs(2) })?;
 //! world.advance_to(Instant::ZERO + Duration::from_secs(4));
 //! let whys = world.why(&WhySubject::Provider(0));
 //! assert!(whys.iter().any(|why| why.why == "a burst of refusals, until 5.0 s"), "{whys:?}");

@@ -17,7 +17,7 @@ fn a_dumped_scenario_runs_like_the_built_in_one() {
 fn a_dump_runs_nothing_so_it_cannot_be_combined_with_output_of_a_run() {
     let scratch = Scratch::new(0);
     for output in [&["--trace", "t.json"][..], &["--json"]] {
-        let arguments = [&["simulate", "tide", "--dump"], output].concat();
+        let arguments = [&["simulate", "unknown-limit", "--dump"], output].concat();
         scratch.run(&arguments).assert(2, &["cannot be used with"]);
     }
     assert!(!scratch.path("t.json").exists());
@@ -31,7 +31,7 @@ fn an_invalid_scenario_exits_2_with_the_location_of_the_error() {
         .run(&["simulate", "mine.toml"])
         .assert(2, &["mine.toml:2:1: unknown key `rwos` in the scenario", "did you mean `rows`?"]);
     scratch.run(&["simulate", "outagee"]).assert(2, &["did you mean `outage`?"]);
-    scratch.run(&["simulate", "tide", "--policy", "first_come"]).assert(2, &["strict_fair, bounded_borrow"]);
+    scratch.run(&["simulate", "unknown-limit", "--policy", "first_come"]).assert(2, &["strict_fair, bounded_borrow"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 
 import { Simulation } from "tidegate/sim";
 
-const NAMES = ["falling-tide", "two-harbours", "row-scale/rows-1024", "stress-shape/wide", "very-many/fairness-groups"];
+const NAMES = ["falling-capacity", "two-harbours", "row-scale/rows-1024", "stress-shape/wide", "very-many/fairness-groups"];
 const LEAST = 0.8;
 const WORKSPACE = fileURLToPath(new URL("../../..", import.meta.url));
 

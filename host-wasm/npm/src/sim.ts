@@ -6,7 +6,7 @@
  * ```ts
  * import { simulate } from "tidegate/sim";
  *
- * const { run, providers } = simulate("falling-tide", 1);
+ * const { run, providers } = simulate("falling-capacity", 1);
  * console.log(run.rows_out, providers[0]?.refused);
  * ```
  *

@@ -90,16 +90,16 @@ test("a custom scenario needs only the fields without defaults", () => {
 });
 
 test("the error of an invalid scenario has the path of the field", () => {
-  const wrong = scenario("tide");
+  const wrong = scenario("unknown-limit");
   wrong.models[0].provider.capacity = { shape: "constant", slots: "many" };
   assert.throws(() => simulate(wrong), /models\[0\]\.provider\.capacity.*invalid type: string "many", expected a whole number from 0 to 4294967295/);
-  assert.throws(() => simulate({ ...scenario("tide"), colour: 1 }), /unknown field `colour`/);
+  assert.throws(() => simulate({ ...scenario("unknown-limit"), colour: 1 }), /unknown field `colour`/);
   const names = scenarios().map(({ name }) => name);
   for (const name of ["no such", "", "constructor", "__proto__"]) {
     const message = `no scenario is called \`${name}\`; there are ${names.join(", ")}`;
     for (const use of [simulate, scenario, (name) => new Simulation(name)]) assert.throws(() => use(name), new Error(message));
   }
-  assert.throws(() => simulate("tide", -1), /the seed must be a whole number/);
+  assert.throws(() => simulate("unknown-limit", -1), /the seed must be a whole number/);
 });
 
 test("a run in parts reports its figures and why something waits", () => {

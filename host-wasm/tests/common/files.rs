@@ -42,7 +42,7 @@ fn every_scenario_survives_its_file() {
 
 #[wasm_bindgen_test]
 fn what_is_wrong_with_a_file_is_told_with_its_place() {
-    let file = write_scenario(&scenario("tide")).expect("a scenario");
+    let file = write_scenario(&scenario("unknown-limit")).expect("a scenario");
     for (from, to, told) in [
         ("rows = 800", "rows = 800\nrows = 1", "line 5, column 1: this is not TOML: duplicate key"),
         ("rows = 800", "rowz = 800", "line 4, column 1: rowz: unknown field `rowz`, expected one of `name`, "),
@@ -52,7 +52,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_place() {
             "line 4, column 8: rows: invalid type: string \"many\", expected a whole number",
         ),
         ("shape = \"constant\"", "shape = \"square\"", "unknown variant `square`, expected one of `constant`, "),
-        ("max_parallel = 32", "max_parallel = 0", "model `tide`: "),
+        ("max_parallel = 32", "max_parallel = 0", "model `silent`: "),
     ] {
         let wrong = file.replacen(from, to, 1);
         assert_ne!(wrong, file, "{from}");
@@ -64,7 +64,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_place() {
 
 #[wasm_bindgen_test]
 fn a_log_of_decisions_is_replayed_to_the_same_digests() {
-    for name in ["tide", "two-harbours", "outage"] {
+    for name in ["unknown-limit", "two-harbours", "outage"] {
         let scenario = scenario(name);
         for until in [None, Some(2_500.0)] {
             let log = export("decisions", &scenario, 7.0, until, 333.0);

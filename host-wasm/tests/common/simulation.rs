@@ -127,14 +127,14 @@ fn finish(run: &mut Playground) -> String {
 
 #[wasm_bindgen_test]
 fn a_person_sets_the_capacity_and_gives_it_back() {
-    let mut run = play("tide", 1.0);
+    let mut run = play("unknown-limit", 1.0);
     let provider = |run: &Playground| {
         let sample = run.sample().expect("the sample is serialisable");
         Array::from(&get(&sample, "providers")).get(0)
     };
     let own = number(&provider(&run), "capacity");
     for (slots, expected) in [("3", 3.0), ("\"schedule\"", own)] {
-        let change = format!(r#"{{"set":"capacity","model":"tide","slots":{slots}}}"#);
+        let change = format!(r#"{{"set":"capacity","model":"silent","slots":{slots}}}"#);
         run.change(&json(&change)).expect("a known model");
         let next = run.now() + 1e-6;
         while !run.advance_to(next, 100.0).expect("valid arguments") {}
@@ -142,18 +142,18 @@ fn a_person_sets_the_capacity_and_gives_it_back() {
     }
     let unknown = json(r#"{"set":"capacity","model":"nobody","slots":1}"#);
     assert!(refusal(run.change(&unknown)).contains("nobody"));
-    let misspelt = json(r#"{"set":"capacity","model":"tide","slotz":1}"#);
+    let misspelt = json(r#"{"set":"capacity","model":"silent","slotz":1}"#);
     assert!(refusal(run.change(&misspelt)).contains("unknown field `slotz`"));
     assert_eq!(Array::from(&run.changes().expect("serialisable")).length(), 2);
 }
 
 #[wasm_bindgen_test]
 fn going_back_and_on_again_makes_the_same_run_and_a_change_then_makes_another() {
-    let mut run = play("falling-tide", 5.0);
+    let mut run = play("falling-capacity", 5.0);
     for (until, change) in [
-        (2_000.0, r#"{"set":"capacity","model":"tide","slots":2}"#),
+        (2_000.0, r#"{"set":"capacity","model":"silent","slots":2}"#),
         (5_000.0, r#"{"set":"policy","policy":"strict_fair"}"#),
-        (9_000.0, r#"{"set":"slow","model":"tide","factor":4,"for_ms":500}"#),
+        (9_000.0, r#"{"set":"slow","model":"silent","factor":4,"for_ms":500}"#),
     ] {
         while !run.advance_to(until, 100.0).expect("valid arguments") {}
         run.change(&json(change)).expect("a valid change");
@@ -168,7 +168,7 @@ fn going_back_and_on_again_makes_the_same_run_and_a_change_then_makes_another() 
     assert_eq!(finish(&mut again), first, "the changes are part of the scenario now");
     run.seek(6_000.0).expect("a valid time");
     while !run.advance_to(6_000.0, 1_000.0).expect("valid arguments") {}
-    run.change(&json(r#"{"set":"refuse","model":"tide","for_ms":300}"#)).expect("a valid change");
+    run.change(&json(r#"{"set":"refuse","model":"silent","for_ms":300}"#)).expect("a valid change");
     assert_eq!(Array::from(&run.changes().expect("serialisable")).length(), 3, "the one at 9 s is gone");
     assert_ne!(finish(&mut run), first);
 }
@@ -192,11 +192,11 @@ fn results_are_those_of_the_core_and_a_run_that_goes_on_has_some_too() {
 
 #[wasm_bindgen_test]
 fn a_simulation_in_parts_is_the_same_run() {
-    let object = scenario("tide");
+    let object = scenario("unknown-limit");
     let mut parts = Simulation::new(&object, None).expect("a scenario that can run");
     assert!(parts.step());
     while !parts.advance_to(LONG_MS, Some(100.0)).expect("valid arguments") {}
-    assert_eq!(parts.digest(), finish(&mut play("tide", 1.0)));
+    assert_eq!(parts.digest(), finish(&mut play("unknown-limit", 1.0)));
     assert!(parts.is_finished() && !parts.step());
     let report = parts.report().expect("a report");
     assert_eq!(get(&report, "digest").as_string(), Some(parts.digest()));
@@ -276,7 +276,7 @@ fn what_waits_is_told_why() {
 #[wasm_bindgen_test]
 fn bad_arguments_are_refused_with_the_value_and_what_was_expected() {
     assert!(
-        refusal(Playground::new(&"tide".into(), 1.0)).contains("expected struct Scenario"),
+        refusal(Playground::new(&"unknown-limit".into(), 1.0)).contains("expected struct Scenario"),
         "names are JavaScript's"
     );
     for seed in [-1.0, 0.5, f64::NAN, 1e300] {

@@ -83,7 +83,7 @@ async function rows({ Drop, Pipeline, RequestGate, Retry }) {
 
 /** The same run as everywhere, by its digest. */
 function simulated({ simulate }) {
-  const report = simulate("falling-tide", 7);
+  const report = simulate("falling-capacity", 7);
   return JSON.parse(JSON.stringify(report));
 }
 

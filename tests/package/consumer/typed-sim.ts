@@ -2,7 +2,7 @@
 
 import { replayDecisions, scenario, scenarios, simulate, Simulation, type Model, type Report, type Scenario, type StopReason } from "tidegate/sim";
 
-const plan: Scenario = scenario("falling-tide");
+const plan: Scenario = scenario("falling-capacity");
 const report: Report = simulate(plan, 7);
 console.log(report.run.rows_out, scenarios().map(({ name }) => name.length));
 // @ts-expect-error there is no such figure

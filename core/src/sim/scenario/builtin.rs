@@ -16,13 +16,13 @@ use crate::time::Duration;
 #[must_use]
 pub fn builtin() -> Vec<Scenario> {
     [
-        base("tide", "AIMD finds the tide")
+        base("unknown-limit", "AIMD finds an unknown limit")
             .about("The provider serves 12 calls at once and the cap allows 32. A burst of 429s cuts the limit once, successes raise it.")
-            .model("tide", 32, constant(12, 300)),
-        base("falling-tide", "The tide falls and rises")
+            .model("silent", 32, constant(12, 300)),
+        base("falling-capacity", "The capacity falls and rises")
             .about("The provider's capacity drops from 24 to 6 and comes back. The limit follows without a storm of 429s.")
             .rows(1_600)
-            .model("tide", 32, steps(24, &[(4_000, 6), (12_000, 24)])),
+            .model("silent", 32, steps(24, &[(4_000, 6), (12_000, 24)])),
         base("cold-storm", "A cold server, without a ramp")
             .about("The server opens one slot after another over ten seconds. Starting at the full limit causes a storm of 429s.")
             .model("cold", 24, warm_up(24, 10_000)),

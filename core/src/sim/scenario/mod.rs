@@ -17,13 +17,13 @@
 //! [[changes]]
 //! at_ms = 4000
 //! set = "capacity"        # model, slots = 0 to 1000000, or "schedule"
-//! model = "tide"
+//! model = "silent"
 //! slots = 3
 //!
 //! [[changes]]
 //! at_ms = 9000
 //! set = "slow"            # model, factor, for_ms
-//! model = "tide"
+//! model = "silent"
 //! factor = 4
 //! for_ms = 2000
 //! ```

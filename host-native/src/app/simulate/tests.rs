@@ -228,9 +228,9 @@ fn policy_and_limit_of_the_command_line_replace_those_of_the_scenario() {
         let (text, _) = simulate_ok(&SimulateArgs { json: true, ..args.clone() });
         serde_json::from_str::<serde_json::Value>(&text).unwrap()["digest"].clone()
     };
-    let plain = digest(&args("tide"));
-    assert_ne!(digest(&SimulateArgs { limit: Some(LimitName::Fixed), ..args("tide") }), plain);
-    assert_eq!(digest(&SimulateArgs { policy: Some(PolicyName::BoundedBorrow), ..args("tide") }), plain);
+    let plain = digest(&args("unknown-limit"));
+    assert_ne!(digest(&SimulateArgs { limit: Some(LimitName::Fixed), ..args("unknown-limit") }), plain);
+    assert_eq!(digest(&SimulateArgs { policy: Some(PolicyName::BoundedBorrow), ..args("unknown-limit") }), plain);
     let strict = |policy| digest(&SimulateArgs { policy, ..args("late-peer/bounded") });
     assert_ne!(strict(Some(PolicyName::StrictFair)), strict(None));
     let without_models = simulate(&SimulateArgs { limit: Some(LimitName::Fixed), ..args("fan/in") });

@@ -95,7 +95,7 @@ const STORM: Lesson = {
 const CAPACITY: Lesson = {
   title: "The limit finds the capacity",
   about: "The limit follows what the provider can take, though no response states it.",
-  scenario: "tide",
+  scenario: "unknown-limit",
   speed: 0.3,
   steps: [
     {
