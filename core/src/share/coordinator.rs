@@ -4,9 +4,10 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::budgets::{Claimant, MemberBudgets, SharedBudgets};
+use super::budgets::{Claimant, SharedBudgets};
 use super::config::ShareConfig;
 use super::fairness::{Demand, divide};
+use super::member_record::MemberRecord;
 use super::message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, HIGH_VERSION, KnownMember, Lead, LeaderSnapshot, MAX_NUMBER,
     MAX_VERSION, MemberId, MemberReport, MemberShare, Term,
@@ -33,10 +34,6 @@ const PACE_PARTS: u32 = 1 << 16;
 /// How many beats a member counts as one with waiting calls after a report of them: at the moment of a later
 /// report, all its calls may be in flight.
 const WAITS_FOR: u64 = 3;
-
-/// The most calls of one member that are given to the limit algorithm. It bounds the work that a damaged
-/// report causes.
-const MAX_CALLS: u64 = 1 << 16;
 
 /// What the host of the leader does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,137 +85,6 @@ pub struct Coordinator {
     effect: Option<CoordinatorEffect>,
     /// Whether it stops with the next decision.
     leaves: bool,
-}
-
-/// What the leader knows of one member.
-#[derive(Debug)]
-struct MemberRecord {
-    /// The number of the newest report that was processed.
-    seq: u64,
-    /// When the report `seq` was received. The takeover counts as the receipt of the reports in the snapshot.
-    received: Instant,
-    /// Whether it has adopted a decision of this leader.
-    has_adopted: bool,
-    /// The number of ended calls that were processed.
-    ended: u64,
-    /// The number of calls in flight in the newest report.
-    in_flight: u32,
-    /// The share that the member uses according to its report.
-    held: u32,
-    /// Shares in decisions that the member may still adopt, with their versions. The shares fall from front
-    /// to back: a later share that is at least as high covers an earlier one.
-    pending: VecDeque<(u64, u32)>,
-    /// The share in the newest decision.
-    share: u32,
-    /// The last turn in which the member had a slot: see [`Demand::served`].
-    served: u64,
-    groups: Vec<GroupDemand>,
-    budgets: MemberBudgets,
-    /// Until when it counts as one with waiting calls.
-    waits_until: Instant,
-    /// The number of calls that got a grant of the limit algorithm.
-    started: u64,
-    /// Those of them that are in flight, by number.
-    calls: BTreeMap<u64, Grant>,
-    /// When the lease was reclaimed; `None` while it may be valid.
-    reclaimed: Option<Instant>,
-    /// Whether the member starts no more calls.
-    leaves: bool,
-}
-
-impl MemberRecord {
-    /// Creates the record of a member. `version` is that of the snapshot, or 0 for a member that was not
-    /// known.
-    fn new(now: Instant, version: u64, known: &KnownMember) -> Self {
-        Self {
-            seq: known.seq,
-            received: now,
-            has_adopted: false,
-            ended: known.ended,
-            started: known.ended,
-            in_flight: known.in_flight,
-            held: 0,
-            pending: [(version, known.occupied)].into(),
-            share: known.occupied,
-            served: 0,
-            groups: Vec::new(),
-            budgets: MemberBudgets::new(&known.budgets),
-            waits_until: Instant::ZERO,
-            calls: BTreeMap::new(),
-            reclaimed: None,
-            leaves: false,
-        }
-    }
-
-    /// Gives a grant to each call below the number `started` that has none. `cut` is the number of grants at
-    /// the last cut if these calls started before the member knew of it.
-    fn grant_until(&mut self, now: Instant, started: u64, cut: Option<u64>, controller: &mut Controller) {
-        self.started = self.started.max(started.saturating_sub(MAX_CALLS));
-        while self.started < started {
-            let grant = match cut {
-                None => controller.grant(now, true),
-                Some(cut) => controller.grant_before_cut(now, cut),
-            };
-            self.calls.insert(self.started, grant);
-            self.started += 1;
-        }
-    }
-
-    /// Removes and returns the grant of a call. If the leader does not know the number, because it took over
-    /// while the call was in flight or the store lost reports, it returns the oldest.
-    fn take_call(&mut self, number: u64) -> Option<Grant> {
-        self.calls.remove(&number).or_else(|| self.calls.pop_first().map(|(_, grant)| grant))
-    }
-
-    /// Returns the most calls that the member may have in flight under the decisions so far.
-    fn occupied(&self) -> u32 {
-        match self.reclaimed {
-            None => self.in_flight.max(self.usable_share()),
-            Some(_) => self.in_flight,
-        }
-    }
-
-    /// Returns the highest share that the member uses or may still adopt.
-    fn usable_share(&self) -> u32 {
-        self.pending.front().map_or(0, |(_, share)| *share).max(self.held)
-    }
-
-    /// Gives the member this share in the decision `version`.
-    fn issue(&mut self, version: u64, share: u32) {
-        while self.pending.back().is_some_and(|(_, older)| *older <= share) {
-            self.pending.pop_back();
-        }
-        self.pending.push_back((version, share));
-        self.share = share;
-    }
-
-    /// Returns whether the member may get a share.
-    fn is_open(&self) -> bool {
-        self.reclaimed.is_none() && !self.leaves
-    }
-
-    fn demand(&self) -> Demand<'_> {
-        Demand { groups: &self.groups, served: self.served }
-    }
-
-    /// Returns the groups with waiting calls, or none if the member counts as one without.
-    fn waiting_groups(&self, now: Instant) -> impl Iterator<Item = &GroupDemand> {
-        self.groups.iter().filter(move |group| group.demand > 0 && now < self.waits_until)
-    }
-
-    fn has_waiting_calls(&self, now: Instant) -> bool {
-        self.waiting_groups(now).next().is_some()
-    }
-
-    fn known(&self) -> KnownMember {
-        KnownMember {
-            seq: self.seq,
-            ended: self.ended,
-            in_flight: self.in_flight,
-            occupied: self.occupied(),
-            budgets: self.budgets.known(),
-        }
-    }
 }
 
 /// Commands.

@@ -266,6 +266,7 @@ mod coordinator;
 mod fairness;
 mod handle;
 mod member;
+mod member_record;
 mod message;
 #[cfg(feature = "redis")]
 pub mod redis;
