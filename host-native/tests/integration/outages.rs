@@ -135,7 +135,7 @@ fn max_failures(in_flight: u64, outage: Duration) -> u64 {
 
 /// Runs a pipeline whose provider is killed and restarted after `pause`, and asserts that no row is lost.
 fn assert_no_row_lost_when_killed(pause: Duration) {
-    let rows = 1_200;
+    let rows = 3_000;
     let scratch = Scratch::new(rows);
     let mut mock = Mock::at(&scratch, closed_port());
     mock.start();
@@ -152,11 +152,8 @@ fn assert_no_row_lost_when_killed(pause: Duration) {
     let ended = wait(run, lines);
     ended.assert(0, &[]);
     assert_all_made(&scratch, rows);
-    let calls = calls_of(&ended);
-    let [made, failed] = ["made", "failed"].map(|what| calls[what].as_u64().unwrap());
-    let health_calls = made - failed - rows as u64;
-    assert!(health_calls <= 3, "each row is made once, and few calls probe the provider: {calls}");
-    assert!(failed <= max_failures(16, outage), "{calls}");
+    let failed = assert_made_once(&ended, rows as u64, 0);
+    assert!(failed <= max_failures(16, outage), "{failed} calls");
 }
 
 #[test]
@@ -281,8 +278,11 @@ fn a_terminated_run_waits_for_calls_in_flight_but_not_for_a_pause() {
         let provider = &line["providers"][0];
         provider["rate_limited"].as_u64() >= Some(4) && provider["in_flight"] == 0
     });
-    let made = calls.load(Ordering::SeqCst);
     terminate(&run);
+    read_until(&mut lines, |line| {
+        line["text"].as_str().is_some_and(|text| text.contains("awaiting outstanding calls"))
+    });
+    let made = calls.load(Ordering::SeqCst);
     wait(run, lines).assert(130, &["terminated"]);
     // The limit algorithm tests with single calls whether the pause applies to all. One may have just begun.
     assert!(calls.load(Ordering::SeqCst) <= made + 1, "no call begins after that");
@@ -349,21 +349,30 @@ where
     (serve(Router::new().route(PATH, post(answer))) + "/v1", seen)
 }
 
-/// Runs 100 rows against a server that fails ten calls. Each failed call is repeated once, and few health
-/// calls probe the provider.
-fn assert_ten_failures_lose_no_row((server, calls): (String, Arc<AtomicUsize>), model: &str) {
+/// Asserts that each of `rows` rows was made once, with at least `failures` failed calls, and that few health
+/// calls probed the provider. Returns the number of failed calls.
+fn assert_made_once(ended: &Ended, rows: u64, failures: u64) -> u64 {
+    let calls = calls_of(ended);
+    let [made, failed] = ["made", "failed"].map(|what| calls[what].as_u64().unwrap());
+    assert!(failed >= failures && made - failed - rows <= 3, "{calls}");
+    failed
+}
+
+/// Runs 100 rows against a server that fails ten calls. More may fail on a busy machine.
+fn assert_ten_failures_lose_no_row((server, _): (String, Arc<AtomicUsize>), model: &str) {
     let scratch = Scratch::new(100);
-    scratch.run_pipeline(&remote_pipeline(&server, model, "")).assert(0, &[]);
+    let (run, lines) = start(&scratch, &remote_pipeline(&server, model, ""));
+    let ended = wait(run, lines);
+    ended.assert(0, &[]);
     assert_all_made(&scratch, 100);
-    let health_calls = calls.load(Ordering::SeqCst) - 110;
-    assert!(health_calls <= 3, "{health_calls} health calls");
+    assert_made_once(&ended, 100, 10);
 }
 
 #[test]
 fn temporarily_hanging_sockets_lose_no_row() {
     assert_ten_failures_lose_no_row(
         serve_badly_async(|call| (20..30).contains(&call), std::future::pending),
-        "timeout = \"300ms\"",
+        "timeout = \"1s\"",
     );
 }
 
