@@ -1,7 +1,6 @@
 //! Tests of providers that go down, recover or reject calls permanently, over real sockets: every row is made
 //! once, or left for a resumed run.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
@@ -159,11 +158,12 @@ fn assert_no_row_lost_when_killed(pause: Duration) {
 #[test]
 fn one_unreadable_answer_in_ten_costs_a_call_each_and_no_row_no_capacity_and_no_outage() {
     let scratch = Scratch::new(100);
-    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let calls = Arc::clone(&seen);
     let answer = move |Json(body): Json<Value>| async move {
         let prompt = body["messages"][0]["content"].as_str().unwrap_or_default().to_string();
-        let is_first = seen.lock().unwrap().insert(prompt.clone());
+        let is_first = !seen.lock().unwrap().contains(&prompt);
+        seen.lock().unwrap().push(prompt.clone());
         // The rows 3, 13, 23 and so on.
         if is_first && prompt.contains("3 of the breakwater log") {
             return "<html>busy</html>".into_response();
@@ -171,17 +171,19 @@ fn one_unreadable_answer_in_ten_costs_a_call_each_and_no_row_no_capacity_and_no_
         Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
     };
     let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
-    scratch.write("pipeline.toml", &remote_pipeline(&server, "", ""));
+    // Tide also lowers the limit if calls get slower, as on a busy machine.
+    scratch.write("pipeline.toml", &remote_pipeline(&server, "limit = \"aimd\"", ""));
     let ended = scratch.run(&["run", "pipeline.toml", "--out", "out", "--events", "events.jsonl"]);
-    ended.assert(0, &["rows out       100", "100 answered", "   10 unreadable answer"]);
+    ended.assert(0, &["rows out       100", "   10 unreadable answer"]);
     assert_all_made(&scratch, 100);
-    assert_eq!(calls.lock().unwrap().len(), 100);
+    // A failure while no other call is in flight is followed by a health call, which is of no row.
+    let calls_of_rows = calls.lock().unwrap().iter().filter(|prompt| prompt.contains("breakwater")).count();
+    assert_eq!(calls_of_rows, 110, "each of the ten rows is asked for once more");
     let events = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     // The first line has names only.
     let kinds: Vec<String> = events.skip(1).map(|event| event["event"]["kind"].as_str().unwrap().to_string()).collect();
     let count = |kind: &str| kinds.iter().filter(|found| *found == kind).count();
-    assert_eq!(count("call_started"), 110, "each of the ten rows is asked for once more");
     assert_eq!((count("provider_down"), count("limit_decreased")), (0, 0));
 }
 
