@@ -25,8 +25,8 @@ use super::store::{Store, StoreError};
 use super::{ShareError, ShareSettings};
 
 /// How long one step may take, with the connection if there is none. It is below the time after which a
-/// member takes the lead, so that one lost answer does not replace the leader.
-const STEP_TIMEOUT: Duration = Duration::from_secs(1);
+/// member takes the lead, so that one lost answer does not replace the leader. Unit tests do not need that.
+const STEP_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 30 } else { 1 });
 
 /// How long the keys are kept after the last write. A limit that was not used for longer is learned again.
 pub(super) const KEPT: Duration = Duration::from_secs(codec::KEPT_SECS);

@@ -3,88 +3,15 @@
 
 #![cfg(unix)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
-use axum::{Json, Router};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use crate::support::patience::wait_until;
-use crate::support::{Scratch, dataset, interrupt_twice, remote_pipeline, serve};
-
-/// A provider that counts the calls of each row. A test controls which calls wait and which fail.
-struct Provider {
-    base_url: String,
-    state: Arc<ProviderState>,
-}
-
-struct ProviderState {
-    /// Calls by row.
-    calls: Mutex<BTreeMap<u64, usize>>,
-    /// Rows whose calls are rejected.
-    rejected: Mutex<BTreeSet<u64>>,
-    /// The number of calls that are answered at once. Later calls wait for `go`.
-    at_once: usize,
-    go: Semaphore,
-}
-
-impl Provider {
-    /// Starts a provider that answers the first `at_once` calls immediately, and each later call after a
-    /// permit of `go`.
-    fn new(at_once: usize) -> Self {
-        let (calls, rejected) = (Mutex::default(), Mutex::default());
-        let state = Arc::new(ProviderState { calls, rejected, at_once, go: Semaphore::new(0) });
-        let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(Arc::clone(&state));
-        Self { base_url: format!("{}/v1", serve(router)), state }
-    }
-
-    fn reject(&self, rows: impl IntoIterator<Item = u64>) {
-        *self.state.rejected.lock().unwrap() = rows.into_iter().collect();
-    }
-
-    fn calls(&self) -> usize {
-        self.state.calls.lock().unwrap().values().sum()
-    }
-
-    /// Asserts that each of the first `rows` rows was requested exactly once, and no other row was.
-    fn assert_called_once(&self, rows: u64) {
-        assert_eq!(*self.state.calls.lock().unwrap(), (0..rows).map(|row| (row, 1)).collect());
-    }
-}
-
-async fn answer(State(state): State<Arc<ProviderState>>, Json(request): Json<Value>) -> Response {
-    let prompt = request["messages"][0]["content"].as_str().unwrap().to_string();
-    let row: u64 = prompt.split(' ').find_map(|word| word.parse().ok()).unwrap();
-    let before: usize = {
-        let mut calls = state.calls.lock().unwrap();
-        *calls.entry(row).or_default() += 1;
-        calls.values().sum()
-    };
-    if before > state.at_once {
-        state.go.acquire().await.unwrap().forget();
-    }
-    if state.rejected.lock().unwrap().contains(&row) {
-        return (StatusCode::BAD_REQUEST, Json(json!({ "error": { "message": "too long" } }))).into_response();
-    }
-    let choice = json!({ "index": 0, "message": { "role": "assistant", "content": prompt }, "finish_reason": "stop" });
-    let usage = json!({ "prompt_tokens": 40, "completion_tokens": 60, "total_tokens": 100 });
-    Json(json!({ "id": "c", "object": "chat.completion", "choices": [choice], "usage": usage })).into_response()
-}
-
-const AT_ONCE: usize = usize::MAX;
-
-/// Returns a pipeline with row groups of `size` rows, which run one after the other. A call costs 0.1.
-fn pipeline(provider: &Provider, size: u32) -> String {
-    let price = "price = { input_per_million = 1000, output_per_million = 1000 }";
-    remote_pipeline(&provider.base_url, price, "").replace("row_group_size = 4", &format!("row_group_size = {size}"))
-}
+use crate::support::row_provider::{AT_ONCE, Provider, pipeline};
+use crate::support::{Scratch, dataset, interrupt_twice};
 
 /// Returns the numbers of all output rows, in file order.
 fn numbers(scratch: &Scratch) -> Vec<u64> {
@@ -109,7 +36,7 @@ fn a_run_terminated_within_a_row_group_keeps_complete_rows_and_repeats_no_call()
         line.clear();
         assert!(lines.read_line(&mut line).unwrap() > 0, "the run ended first");
     }
-    provider.state.go.add_permits(100);
+    provider.go().add_permits(100);
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert_eq!((run.wait().unwrap().code(), provider.calls()), (Some(130), 14), "{rest}");
@@ -236,7 +163,7 @@ fn a_second_run_on_a_directory_is_rejected_and_changes_nothing_with_any_output_o
         scratch.run(&arguments).assert(5, &["another run is writing to out"]);
         assert_eq!((files(&scratch), provider.calls()), (before.clone(), 14), "{existing:?}");
     }
-    provider.state.go.add_permits(100);
+    provider.go().add_permits(100);
     assert_eq!(first.wait().unwrap().code(), Some(0));
     provider.assert_called_once(30);
     assert!(scratch.path("r.html").exists() && std::fs::metadata(scratch.path("events.jsonl")).unwrap().len() > 0);
@@ -302,7 +229,7 @@ fn calls_in_flight_when_a_run_is_killed_count_against_the_cost_limit_of_the_job(
     run.wait().unwrap();
     let before = spent(&scratch);
     assert!(estimate > 0.06, "{estimate}: sixty tokens of answer, and the prompt");
-    provider.state.go.add_permits(100);
+    provider.go().add_permits(100);
 
     let most = (before + estimate / 2.0).to_string();
     resume(&scratch, &["--max-cost", &most]).assert(8, &["the next call might pass the cost limit"]);

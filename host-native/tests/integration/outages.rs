@@ -1,7 +1,6 @@
 //! Tests of providers that go down, recover or reject calls permanently, over real sockets: every row is made
 //! once, or left for a resumed run.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
@@ -135,7 +134,7 @@ fn max_failures(in_flight: u64, outage: Duration) -> u64 {
 
 /// Runs a pipeline whose provider is killed and restarted after `pause`, and asserts that no row is lost.
 fn assert_no_row_lost_when_killed(pause: Duration) {
-    let rows = 1_200;
+    let rows = 3_000;
     let scratch = Scratch::new(rows);
     let mut mock = Mock::at(&scratch, closed_port());
     mock.start();
@@ -152,21 +151,19 @@ fn assert_no_row_lost_when_killed(pause: Duration) {
     let ended = wait(run, lines);
     ended.assert(0, &[]);
     assert_all_made(&scratch, rows);
-    let calls = calls_of(&ended);
-    let [made, failed] = ["made", "failed"].map(|what| calls[what].as_u64().unwrap());
-    let health_calls = made - failed - rows as u64;
-    assert!(health_calls <= 3, "each row is made once, and few calls probe the provider: {calls}");
-    assert!(failed <= max_failures(16, outage), "{calls}");
+    let failed = assert_made_once(&ended, rows as u64, 0);
+    assert!(failed <= max_failures(16, outage), "{failed} calls");
 }
 
 #[test]
 fn one_unreadable_answer_in_ten_costs_a_call_each_and_no_row_no_capacity_and_no_outage() {
     let scratch = Scratch::new(100);
-    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let calls = Arc::clone(&seen);
     let answer = move |Json(body): Json<Value>| async move {
         let prompt = body["messages"][0]["content"].as_str().unwrap_or_default().to_string();
-        let is_first = seen.lock().unwrap().insert(prompt.clone());
+        let is_first = !seen.lock().unwrap().contains(&prompt);
+        seen.lock().unwrap().push(prompt.clone());
         // The rows 3, 13, 23 and so on.
         if is_first && prompt.contains("3 of the breakwater log") {
             return "<html>busy</html>".into_response();
@@ -174,17 +171,19 @@ fn one_unreadable_answer_in_ten_costs_a_call_each_and_no_row_no_capacity_and_no_
         Json(json!({ "choices": [{ "message": { "content": "fine" } }] })).into_response()
     };
     let server = serve(Router::new().route(PATH, post(answer))) + "/v1";
-    scratch.write("pipeline.toml", &remote_pipeline(&server, "", ""));
+    // Tide also lowers the limit if calls get slower, as on a busy machine.
+    scratch.write("pipeline.toml", &remote_pipeline(&server, "limit = \"aimd\"", ""));
     let ended = scratch.run(&["run", "pipeline.toml", "--out", "out", "--events", "events.jsonl"]);
-    ended.assert(0, &["rows out       100", "100 answered", "   10 unreadable answer"]);
+    ended.assert(0, &["rows out       100", "   10 unreadable answer"]);
     assert_all_made(&scratch, 100);
-    assert_eq!(calls.lock().unwrap().len(), 100);
+    // A failure while no other call is in flight is followed by a health call, which is of no row.
+    let calls_of_rows = calls.lock().unwrap().iter().filter(|prompt| prompt.contains("breakwater")).count();
+    assert_eq!(calls_of_rows, 110, "each of the ten rows is asked for once more");
     let events = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     // The first line has names only.
     let kinds: Vec<String> = events.skip(1).map(|event| event["event"]["kind"].as_str().unwrap().to_string()).collect();
     let count = |kind: &str| kinds.iter().filter(|found| *found == kind).count();
-    assert_eq!(count("call_started"), 110, "each of the ten rows is asked for once more");
     assert_eq!((count("provider_down"), count("limit_decreased")), (0, 0));
 }
 
@@ -281,8 +280,11 @@ fn a_terminated_run_waits_for_calls_in_flight_but_not_for_a_pause() {
         let provider = &line["providers"][0];
         provider["rate_limited"].as_u64() >= Some(4) && provider["in_flight"] == 0
     });
-    let made = calls.load(Ordering::SeqCst);
     terminate(&run);
+    read_until(&mut lines, |line| {
+        line["text"].as_str().is_some_and(|text| text.contains("awaiting outstanding calls"))
+    });
+    let made = calls.load(Ordering::SeqCst);
     wait(run, lines).assert(130, &["terminated"]);
     // The limit algorithm tests with single calls whether the pause applies to all. One may have just begun.
     assert!(calls.load(Ordering::SeqCst) <= made + 1, "no call begins after that");
@@ -349,21 +351,30 @@ where
     (serve(Router::new().route(PATH, post(answer))) + "/v1", seen)
 }
 
-/// Runs 100 rows against a server that fails ten calls. Each failed call is repeated once, and few health
-/// calls probe the provider.
-fn assert_ten_failures_lose_no_row((server, calls): (String, Arc<AtomicUsize>), model: &str) {
+/// Asserts that each of `rows` rows was made once, with at least `failures` failed calls, and that few health
+/// calls probed the provider. Returns the number of failed calls.
+fn assert_made_once(ended: &Ended, rows: u64, failures: u64) -> u64 {
+    let calls = calls_of(ended);
+    let [made, failed] = ["made", "failed"].map(|what| calls[what].as_u64().unwrap());
+    assert!(failed >= failures && made - failed - rows <= 3, "{calls}");
+    failed
+}
+
+/// Runs 100 rows against a server that fails ten calls. More may fail on a busy machine.
+fn assert_ten_failures_lose_no_row((server, _): (String, Arc<AtomicUsize>), model: &str) {
     let scratch = Scratch::new(100);
-    scratch.run_pipeline(&remote_pipeline(&server, model, "")).assert(0, &[]);
+    let (run, lines) = start(&scratch, &remote_pipeline(&server, model, ""));
+    let ended = wait(run, lines);
+    ended.assert(0, &[]);
     assert_all_made(&scratch, 100);
-    let health_calls = calls.load(Ordering::SeqCst) - 110;
-    assert!(health_calls <= 3, "{health_calls} health calls");
+    assert_made_once(&ended, 100, 10);
 }
 
 #[test]
 fn temporarily_hanging_sockets_lose_no_row() {
     assert_ten_failures_lose_no_row(
         serve_badly_async(|call| (20..30).contains(&call), std::future::pending),
-        "timeout = \"300ms\"",
+        "timeout = \"1s\"",
     );
 }
 

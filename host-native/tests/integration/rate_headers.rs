@@ -14,12 +14,9 @@ use crate::support::provider::provider;
 use crate::support::world::World;
 use crate::support::{Scratch, mock_pipeline};
 
-/// The number of simultaneous calls that follow a single first call.
-const BURST_CALLS: usize = 40;
-
-/// Sends one call and then a burst through a proxy to a mock that allows 20 calls a second with a burst of
-/// 20. Returns the number of rate-limited calls and the `/why` page.
-async fn rate_limited_calls(dialect: RateHeaders, extra: &str) -> (u64, Value) {
+/// Sends one call and then `calls` simultaneous ones through a proxy to a mock that allows 20 calls a second
+/// with a burst of 20. Returns the number of rate-limited calls and the `/why` page.
+async fn rate_limited_calls(calls: u32, dialect: RateHeaders, extra: &str) -> (u64, Value) {
     let spec = ProviderSpec {
         capacity: Capacity::Constant { slots: 64 },
         latency: Latency::Constant { latency: Duration::from_millis(5) },
@@ -39,7 +36,7 @@ async fn rate_limited_calls(dialect: RateHeaders, extra: &str) -> (u64, Value) {
     let call = || world.chat("m").json(&body).send();
     assert_eq!(call().await.unwrap().status(), StatusCode::OK);
     let mut burst = JoinSet::new();
-    for _ in 0..BURST_CALLS {
+    for _ in 0..calls {
         burst.spawn(call());
     }
     while let Some(answer) = burst.join_next().await {
@@ -50,13 +47,13 @@ async fn rate_limited_calls(dialect: RateHeaders, extra: &str) -> (u64, Value) {
 }
 
 /// The most calls that may exceed a rate that is known: on a busy machine some are delayed on their way and
-/// arrive together with the next. It is half of the fewest that exceed a rate that is not known.
+/// arrive together with the next.
 const MOST_DELAYED: u64 = 5;
 
 #[tokio::test]
 async fn a_burst_through_the_proxy_stays_within_the_rate_of_the_first_response_in_every_dialect() {
     for dialect in [RateHeaders::Openai, RateHeaders::Anthropic, RateHeaders::Minute, RateHeaders::Ietf] {
-        let (rate_limited_calls, why) = rate_limited_calls(dialect, "").await;
+        let (rate_limited_calls, why) = rate_limited_calls(40, dialect, "").await;
         assert!(rate_limited_calls <= MOST_DELAYED, "{dialect:?}: {rate_limited_calls} calls were rate limited");
         let budget = &why["resources"][0]["budgets"][0];
         assert_eq!((&budget["source"], &budget["limit"]), (&"headers".into(), &1_200.into()), "{dialect:?}: {why}");
@@ -66,8 +63,9 @@ async fn a_burst_through_the_proxy_stays_within_the_rate_of_the_first_response_i
 #[tokio::test]
 async fn without_rate_limit_headers_a_burst_exceeds_the_rate() {
     for (dialect, extra) in [(RateHeaders::None, ""), (RateHeaders::Openai, "rate_limit_headers = false\n")] {
-        let (rate_limited_calls, why) = rate_limited_calls(dialect, extra).await;
-        assert!(rate_limited_calls >= 10, "{dialect:?}: {rate_limited_calls} calls were rate limited");
+        // So many that the rate is exceeded also if they take seconds to arrive.
+        let (rate_limited_calls, why) = rate_limited_calls(100, dialect, extra).await;
+        assert!(rate_limited_calls >= 2 * MOST_DELAYED, "{dialect:?}: {rate_limited_calls} calls were rate limited");
         assert_eq!(why["resources"][0]["budgets"], json!([]));
     }
 }

@@ -3,10 +3,12 @@
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::patience::wait_until;
+use crate::support::row_provider::{Provider, pipeline};
 use crate::support::{self, Scratch, interrupt, interrupt_twice, mock_pipeline};
 use tidegate_core::sim::rng::Rng;
 
@@ -83,14 +85,18 @@ fn a_run_killed_at_any_moment_and_resumed_makes_exactly_the_rows_of_an_undisturb
 
 #[test]
 fn the_first_interrupt_finishes_work_in_progress_and_the_rest_can_be_resumed() {
-    let scratch = scratch();
-    scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
-    let program = start(&scratch, &["p.toml", "--out", "out", "-q"]);
+    let scratch = Scratch::new(96);
+    // Up to three of the ten row groups are complete, and the calls of the next ones wait.
+    let provider = Provider::new(35);
+    scratch.write("p.toml", &pipeline(&provider, 10));
+    let mut program = start(&scratch, &["p.toml", "--out", "out", "--json"]);
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map(Result::unwrap);
     wait_until(|| scratch.path("out/rows/000000.jsonl").exists(), |exists| *exists);
     interrupt(&program);
-    let output = program.wait_with_output().unwrap();
-    let printed = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{printed}");
+    assert!(lines.any(|line| line.contains("finishing the row groups in progress")));
+    provider.go().add_permits(1_000);
+    let printed: String = lines.collect();
+    assert_eq!(program.wait().unwrap().code(), Some(130), "{printed}");
     let manifest = scratch.manifest("out");
     let (rows, groups) = (manifest["rows_out"].as_u64().unwrap(), manifest["row_groups"].as_u64().unwrap());
     assert!((1..10).contains(&groups) && manifest["rows_dropped"] == 0, "{manifest}");
@@ -98,6 +104,7 @@ fn the_first_interrupt_finishes_work_in_progress_and_the_rest_can_be_resumed() {
     assert!(printed.contains("interrupted; row groups in progress are finished"), "{printed}");
     let rest = format!("resumed   {rows:>8}   {groups} row groups of earlier runs, with 0 dropped rows");
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &[&rest]);
+    scratch.run(&["p.toml", "--out", "whole", "-q"]).assert(0, &[]);
     assert_eq!(result(&scratch, "out"), result(&scratch, "whole"));
 }
 

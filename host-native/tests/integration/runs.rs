@@ -2,6 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+#[cfg(unix)]
+use std::process::Child;
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -36,8 +38,9 @@ fn without_a_ramp_a_cold_server_answers_many_429s() {
 
 #[test]
 fn with_a_matching_ramp_a_cold_server_answers_no_429() {
-    // The ramp is a little slower than the warm-up, whose clock starts when the first call arrives.
-    for limit in ["ramp = \"900ms\"", "aimd = { cooldown = \"50ms\", ramp = \"900ms\" }"] {
+    // The ramp is slower than the warm-up, whose clock starts when the first call arrives: on a busy machine
+    // much later than that of the ramp.
+    for limit in ["ramp = \"3s\"", "aimd = { cooldown = \"50ms\", ramp = \"3s\" }"] {
         let ended = run_cold(limit);
         assert_eq!(rate_limited_calls(&ended), 0, "{limit}: {}", ended.all());
     }
@@ -137,36 +140,33 @@ fn the_quiet_option_prints_only_the_summary() {
     assert_eq!(ended.stderr, "");
 }
 
+/// Starts a run of 40 s and waits for its first row group of ten rows.
+#[cfg(unix)]
+fn start_long_run() -> (Scratch, Child) {
+    let scratch = Scratch::new(20_000);
+    let mock = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 20 }";
+    scratch.write("p.toml", &mock_pipeline(10, "", mock));
+    let mut command = scratch.command(&["run", "p.toml", "--out", "out", "-q"]);
+    let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(|| scratch.path("out/rows/000000.jsonl").exists(), |exists| *exists);
+    (scratch, program)
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_keeps_finished_row_groups_and_exits_130() {
-    let scratch = Scratch::new(200);
-    let mock = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 20 }";
-    scratch.write("p.toml", &mock_pipeline(10, "", mock));
-    let program = scratch.command(&["run", "p.toml", "--out", "out", "-q"]).stdout(Stdio::piped()).spawn().unwrap();
-    let first = scratch.path("out/rows/000000.jsonl");
-    while !first.exists() {
-        std::thread::yield_now();
-    }
-    let killed = std::process::Command::new("kill").args(["-INT", &program.id().to_string()]).status().unwrap();
-    assert!(killed.success());
+    let (scratch, program) = start_long_run();
+    support::interrupt(&program);
     let output = program.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let rows = scratch.rows("out");
-    assert!((10..200).contains(&rows.len()), "{} rows", rows.len());
+    assert!((10..20_000).contains(&rows.len()), "{} rows", rows.len());
 }
 
 #[cfg(unix)]
 #[test]
 fn an_output_error_during_the_run_exits_5_and_loses_no_finished_row_group() {
-    let scratch = Scratch::new(200);
-    let mock = "capacity = { shape = \"constant\", slots = 10 }, latency = { law = \"constant\", latency_ms = 20 }";
-    scratch.write("p.toml", &mock_pipeline(10, "", mock));
-    let mut command = scratch.command(&["run", "p.toml", "--out", "out", "-q"]);
-    let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while !scratch.path("out/rows/000000.jsonl").exists() {
-        std::thread::yield_now();
-    }
+    let (scratch, program) = start_long_run();
     std::fs::rename(scratch.path("out/rows"), scratch.path("out/moved")).unwrap();
     let output = program.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(5));

@@ -167,6 +167,11 @@ impl World {
         words.chunks_exact(2).map(|entry| [entry[0].to_string(), entry[1].to_string()]).collect()
     }
 
+    /// Waits until [`Self::held`] returns these entries.
+    fn until_held(&self, filter: &str, entries: &[&str]) {
+        wait_until(|| self.held(filter), |held| held.iter().map(|[entry, _]| entry).eq(entries));
+    }
+
     /// Lets claims lapse, as if their processes had not been heard of for long.
     fn age(&self, held: &[[String; 2]]) {
         for [entry, process] in held {
@@ -247,8 +252,8 @@ fn the_calls_of_all_processes_together_keep_the_limit() {
 fn a_process_that_is_killed_leaves_its_row_groups_to_one_that_joins_late() {
     let world = World::new(32);
     let killed = world.start_first();
+    world.until_held("", &["2-0", "3-0"]);
     let held = world.held("");
-    assert_eq!(held.iter().map(|[entry, _]| entry.as_str()).collect::<Vec<_>>(), ["2-0", "3-0"]);
     killed.signal("-KILL");
     drop(killed);
     let late = world.start();
@@ -271,8 +276,7 @@ fn a_process_that_is_terminated_hands_back_at_once_what_it_has_not_finished() {
     assert!(lines.any(|line| line.contains("terminated: awaiting outstanding calls")));
     world.provider.answer_all();
     assert_eq!((lines.count() > 0, leaving.0.wait().unwrap().code()), (true, Some(130)));
-    let free: Vec<_> = world.held("IDLE 3600000").into_iter().map(|[entry, _]| entry).collect();
-    assert_eq!(free, ["3-0"]);
+    world.until_held("IDLE 3600000", &["3-0"]);
     let (code, summary) = world.start().end();
     assert_eq!((code, written(&summary)), (Some(6), [ROWS_OUT - 8, 8]), "{summary}");
     world.check_rows();

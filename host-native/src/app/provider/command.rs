@@ -199,6 +199,7 @@ impl Drop for ProcessGroup {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+    use crate::patience::{until, wait_until};
 
     fn shell(script: &str) -> Command {
         Command {
@@ -259,18 +260,15 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let file = scratch.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", file.display());
-        let slow = Command { timeout: Duration::from_secs(2), ..shell(&script) };
-        assert_eq!(slow.run(b"").await, Err(CallError::Timeout));
-        let pid: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+        let run = tokio::spawn(async move { shell(&script).run(b"").await });
+        let written = || std::fs::read_to_string(&file).unwrap_or_default();
+        until(async || written(), |text| text.ends_with('\n')).await;
+        let pid: i32 = written().trim().parse().unwrap();
+        tokio::time::pause();
+        assert_eq!(run.await.unwrap(), Err(CallError::Timeout));
         // A killed process disappears once its new parent has reaped it.
         let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let is_gone = || state().is_empty() || state().contains(") Z ") || state().contains(") X ");
-        for _ in 0..200 {
-            if is_gone() {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        assert!(is_gone(), "{}", state());
+        wait_until(is_gone, |is_gone| *is_gone);
     }
 }

@@ -84,6 +84,14 @@ pub(super) async fn drive(
     task.spawn(run);
     let mut refresh = tokio::time::interval(REFRESH);
     let started = std::time::Instant::now();
+    let look = |screen: &ProgressReporter| {
+        let mut view = view(&handle.progress(), started.elapsed(), monitored);
+        if screen.shows_idle() {
+            let labels = models.providers().iter().map(|provider| provider.label.as_str());
+            view.why_idle = idle_views(&monitored.observer.figures(), labels);
+        }
+        view
+    };
     let (mut interrupted, mut is_reported, mut has_enough) = (false, false, false);
     let mut usage_write = None;
     let report = loop {
@@ -94,11 +102,7 @@ pub(super) async fn drive(
             },
             _ = refresh.tick() => {
                 work.take_warnings().iter().for_each(|warning| screen.print_message(warning));
-                let mut view = view(&handle.progress(), started.elapsed(), monitored);
-                if screen.shows_idle() {
-                    let labels = models.providers().iter().map(|provider| provider.label.as_str());
-                    view.why_idle = idle_views(&monitored.observer.figures(), labels);
-                }
+                let view = look(screen);
                 screen.show(&view);
                 timeline.sample(&view);
                 if let Some(metrics) = &monitored.metrics {
@@ -164,7 +168,10 @@ pub(super) async fn drive(
         let _ = usage_write.await;
     }
     work.take_warnings().iter().for_each(|warning| screen.print_message(warning));
-    timeline.finish(view(&handle.progress(), started.elapsed(), monitored));
+    // A short run may have ended before its first refresh.
+    let last = look(screen);
+    screen.show(&last);
+    timeline.finish(last);
     write_commands(log, &handle, models, screen);
     if let (Some(log), true) = (log.take(), report.is_some()) {
         let digests = (handle.decision_digest(), models.gate().with(|machine, _| machine.decision_digest()));

@@ -79,6 +79,15 @@ impl ProxyProcess {
         until(async || self.share().await, is_sharing).await;
     }
 
+    /// Waits until it has at most `calls` calls in flight, with those on their way to and from the provider.
+    async fn until_at_most(&self, calls: u32) {
+        let in_flight = async || {
+            let health: Value = serde_json::from_str(&self.page("/healthz").await).unwrap();
+            health["in_flight"].as_u64().unwrap()
+        };
+        until(in_flight, |in_flight| *in_flight <= u64::from(calls)).await;
+    }
+
     fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
@@ -162,9 +171,12 @@ async fn two_proxies_share_one_limit_and_show_it_without_the_password() {
     proxies.check_limit(&[first, second]).await;
     let address = format!("redis://127.0.0.1:{}/0", server.port());
     assert_eq!(first.sharing, format!("shares limits as `test` over {address}"));
-    let shares = [first.share().await, second.share().await];
-    assert_eq!(shares.iter().filter(|share| share["is_leader"] == true).count(), 1, "{shares:?}");
-    assert!(shares.iter().all(|share| share["limit"] == LIMIT && share["error"].is_null()), "{shares:?}");
+    // A process that was suspended for a moment may take the lead, and a step may fail.
+    let has_one_leader = |shares: &[Value; 2]| {
+        let leaders = shares.iter().filter(|share| share["is_leader"] == true).count();
+        leaders == 1 && shares.iter().all(|share| share["limit"] == LIMIT && share["error"].is_null())
+    };
+    until(async || [first.share().await, second.share().await], has_one_leader).await;
     let metrics = first.page("/metrics").await;
     for figure in ["members", "limit", "slots", "is_leader", "degraded", "age_seconds"] {
         assert!(metrics.contains(&format!("tidegate_share_{figure}{{")), "{figure} is missing:\n{metrics}");
@@ -187,15 +199,17 @@ async fn a_check_shows_the_shared_limits_and_joins_none() {
         assert!(!checked.all().contains("other"), "{}", checked.all());
         checked.stdout.lines().last().unwrap().to_string()
     };
-    let [line, again] = [shown(), shown()];
+    let line = shown();
     assert!(line.starts_with("  p/held/chat: 8 slots, 2 processes, leader "), "{line}");
     assert!(line.contains(", newest decision ") && line.ends_with(" s ago"), "{line}");
-    let leader = |line: &str| line.split_once("leader ").unwrap().1[..8].to_string();
-    assert_eq!(leader(&line), leader(&again));
-    for proxy in [&proxies.first, &proxies.second] {
-        let share = proxy.share().await;
-        assert_eq!((&share["members"], &share["leader"]), (&json!(2), &json!(leader(&line))));
-    }
+    // A process that was suspended for a moment may take the lead between two looks.
+    let looks = async || {
+        let shares = [proxies.first.share().await, proxies.second.share().await];
+        let line = shown();
+        let leader = line.split_once("leader ").map(|(_, rest)| json!([2, rest[..8]]));
+        (leader, shares.map(|share| json!([share["members"], share["leader"]])))
+    };
+    until(looks, |(leader, shares)| shares.iter().all(|share| Some(share) == leader.as_ref())).await;
     for proxy in [&proxies.first, &proxies.second] {
         proxy.signal("-INT");
     }

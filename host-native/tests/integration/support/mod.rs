@@ -6,6 +6,8 @@ pub(crate) mod link;
 pub(crate) mod patience;
 pub(crate) mod provider;
 pub(crate) mod redis_server;
+#[cfg(unix)]
+pub(crate) mod row_provider;
 pub(crate) mod world;
 
 use std::io::{BufRead as _, BufReader};

@@ -127,10 +127,11 @@ async fn answer(State(seen): State<Arc<Seen>>, method: Method, uri: Uri, headers
     let number: u32 = number.parse().unwrap_or(0);
     let (guard, now) = InFlightGuard::begin(&seen);
     match kind {
-        // Accepts `number` concurrent calls.
+        // Accepts `number` concurrent calls. Holds them for long until it has rejected one.
         "accepts" if now > number => rejection(&seen, 429, "20", "rate_limit_exceeded"),
         "accepts" => {
-            sleep(Duration::from_millis(5)).await;
+            let has_refused = seen.refused.load(Ordering::SeqCst) > 0;
+            sleep(Duration::from_millis(if has_refused { 5 } else { 500 })).await;
             drop(guard);
             completion("done")
         }
