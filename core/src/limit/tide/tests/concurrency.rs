@@ -14,6 +14,21 @@ fn the_limit_doubles_each_round_trip_until_a_call_is_refused() {
 }
 
 #[test]
+fn a_response_that_cannot_be_read_lowers_no_limit() {
+    let mut bench = starting_at(8);
+    for _ in 0..20 {
+        let before = bench.limit();
+        let calls = bench.send(before as usize);
+        bench.after(millis(100));
+        for (nth, call) in calls.into_iter().enumerate() {
+            bench.end(call, if nth % 10 == 7 { Outcome::ProviderFailure } else { Outcome::Success });
+            assert!(bench.limit() >= before, "{before} {}", bench.limit());
+        }
+    }
+    assert_eq!(bench.limit(), 64);
+}
+
+#[test]
 fn the_first_calls_are_sent_one_each_millisecond() {
     let mut bench = starting_at(10);
     let start = bench.now;
