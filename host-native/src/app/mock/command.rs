@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn invalid_models_are_rejected() {
         let error = |args: &MockArgs| models(args).unwrap_err().to_string();
-        assert!(error(&args(Some("tidee"), &[], &[])).contains("did you mean `tide`?"));
+        assert!(error(&args(Some("outagee"), &[], &[])).contains("did you mean `outage`?"));
         assert_eq!(error(&args(Some("fan/in"), &[], &[])), "`fan/in` has no model to serve");
         let too_many = args(None, &["a"], &["cut=0.7", "error=0.7"]);
         let expected = "model `a`: `faults.cut_share` is 0.7; expected no more than the other shares leave of 1";

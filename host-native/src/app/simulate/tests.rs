@@ -187,8 +187,8 @@ fn changes_are_parsed_and_invalid_changes_are_rejected_at_their_position() {
 
 #[test]
 fn an_unknown_scenario_name_is_rejected_with_the_nearest_name() {
-    let error = find_scenario("tidee").unwrap_err().to_string();
-    assert!(error.contains("no built-in scenario") && error.contains("did you mean `tide`?"), "{error}");
+    let error = find_scenario("outagee").unwrap_err().to_string();
+    assert!(error.contains("no built-in scenario") && error.contains("did you mean `outage`?"), "{error}");
     assert!(find_scenario("nowhere.toml").unwrap_err().to_string().contains("cannot read the file"));
 }
 
@@ -240,7 +240,7 @@ fn policy_and_limit_of_the_command_line_replace_those_of_the_scenario() {
 #[test]
 fn the_list_contains_every_built_in_scenario() {
     let (text, _) = simulate_ok(&SimulateArgs { list: true, ..SimulateArgs::default() });
-    assert!(text.starts_with("tide ") && text.contains("\nvery-many/row-groups "), "{text}");
+    assert!(text.starts_with("unknown-limit ") && text.contains("\nvery-many/row-groups "), "{text}");
     assert_eq!(text.lines().count(), builtin_scenarios().len());
 }
 
