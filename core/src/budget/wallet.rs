@@ -236,8 +236,8 @@ impl Wallet {
 
     /// Takes the estimate of a call. `burst` is the largest amount that the bucket holds.
     pub(super) fn take(&mut self, amount: u64, burst: u64) {
-        // More than the bucket holds was granted for one call, and not for others if that call was withdrawn or
-        // is smaller now.
+        // More than the bucket holds was granted for one call, and not for others if that call was withdrawn
+        // or is smaller now.
         self.left = self.left.min(burst).saturating_sub(amount);
         self.spend(amount);
     }
