@@ -257,12 +257,16 @@
 //! | [`Member`], [`Coordinator`] | the two machines |
 //! | [`MemberHandle`] | a member under a lock |
 //! | [`Session`] | the order of the steps of one process at the store |
+//! | [`CostLease`], [`CostStore`] | one [cost limit](cost) of processes that fill one dataset |
+//! | [`CostSession`] | the order of the steps of one of these processes |
 //!
 //! With the feature `redis`, the module `redis` has the commands of a store on Redis.
 
 mod budgets;
 mod config;
 mod coordinator;
+pub mod cost;
+mod cost_session;
 mod fairness;
 mod handle;
 mod member;
@@ -277,6 +281,8 @@ mod tests;
 
 pub use config::{OnLoss, ShareConfig};
 pub use coordinator::{Coordinator, CoordinatorEffect};
+pub use cost::{COST_STEPS, CostGrant, CostLease, CostRequest, CostStore, EARLIER_RUNS, MAX_COST, grant_cost};
+pub use cost_session::{CostChange, CostError, CostReply, CostSession, CostStep};
 pub use handle::MemberHandle;
 pub use member::{Member, MemberEffect, MemberState};
 pub use message::{

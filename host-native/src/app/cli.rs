@@ -196,7 +196,7 @@ pub struct RunArgs {
     /// Fill the output directory together with the other processes that run the same command, on one machine
     /// or on several that share the directory; they agree over the server of --share. Each row is written
     /// once. Processes may join, stop and be killed at any time
-    #[arg(long, conflicts_with_all = ["overwrite", "resume", "record", "export", "max_cost", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["overwrite", "resume", "record", "export", "dry_run"])]
     pub together: bool,
     /// Write all rows of the job to one file (.jsonl, .csv or .parquet) when they are done; with --resume,
     /// also of a job that is done already
@@ -218,8 +218,8 @@ pub struct RunArgs {
     /// writing a file
     #[arg(long, conflicts_with_all = ["record", "events", "trace", "metrics"])]
     pub dry_run: bool,
-    /// Stop before the cost of the job, including earlier runs, can exceed this amount, in the currency of
-    /// the prices in the file
+    /// Stop before the cost of the job, including earlier runs and the other processes with --together, can
+    /// exceed this amount, in the currency of the prices in the file
     #[arg(long, value_name = "AMOUNT", value_parser = parse_money)]
     pub max_cost: Option<Money>,
     /// Show no progress, only the summary
@@ -365,7 +365,7 @@ mod tests {
     fn processes_that_run_together_keep_what_is_there_and_do_nothing_that_needs_the_directory_alone() {
         assert_eq!(parse("tidegate b.toml --together").output(), (PathBuf::from("out/b"), ExistingOutput::Resume));
         assert_eq!(parse("tidegate --together").output(), (PathBuf::from("out/example"), ExistingOutput::Resume));
-        for other in ["--overwrite", "--resume", "--record log", "--export data.csv", "--max-cost 1", "--dry-run"] {
+        for other in ["--overwrite", "--resume", "--record log", "--export data.csv", "--dry-run"] {
             let line = format!("tidegate b.toml --together {other}");
             let refused = Cli::try_parse_from(line.split(' ')).expect_err(&line).to_string();
             assert!(refused.contains("cannot be used with"), "{refused}");

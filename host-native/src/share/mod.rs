@@ -35,6 +35,8 @@
 //!
 //! If the store is unreachable for less than five seconds, nothing changes. After that, [`OnLoss`] decides.
 
+#[cfg(feature = "cli")]
+mod cost_leases;
 mod driver;
 #[cfg(all(test, feature = "cli"))]
 mod fuzz;
@@ -67,11 +69,15 @@ use tokio::time::timeout;
 pub use tidegate_core::share::OnLoss;
 
 use crate::host::TokioHost;
+#[cfg(feature = "cli")]
+pub(crate) use cost_leases::CostLeases;
 use driver::{Shared, drive};
 use redis_store::{Connection, RedisStore};
 #[cfg(feature = "cli")]
 pub(crate) use row_groups::{CLAIM, Claimed, RowGroupQueue};
 use store::Store;
+#[cfg(feature = "cli")]
+pub(crate) use store::StoreError;
 use suspend::suspended;
 
 /// How long [`Share::leave`] waits for the last reports.
@@ -320,6 +326,12 @@ impl Share {
     #[cfg(feature = "cli")]
     pub(crate) fn row_groups(&self, job: &str, process: &str) -> RowGroupQueue {
         RowGroupQueue::new(Arc::clone(&self.connection), &self.name, job, process)
+    }
+
+    /// Returns the leases of the cost limit of the job `job`, as the process `process` sees them.
+    #[cfg(feature = "cli")]
+    pub(crate) fn cost_leases(&self, job: &str, process: &str) -> CostLeases {
+        CostLeases::new(Arc::clone(&self.connection), &self.name, job, process)
     }
 
     /// Returns the state of every shared limit, in the order in which they were first shared.

@@ -1,11 +1,13 @@
 //! The store on Redis or Valkey. [`tidegate_core::share::redis`] has the keys and commands of a shared limit.
 //!
-//! There are further keys for the row groups of a dataset: see the module `row_groups`.
+//! There are further keys for a dataset that several processes fill: see the modules `row_groups` and
+//! `cost_leases`.
 //!
 //! ```text
 //! tgFORMAT:{NAME:rows/JOB}:row_groups            the row groups of a dataset
 //! tgFORMAT:{NAME:rows/JOB}:row_groups:PROCESS    those that a process is about to hand out
 //! tgFORMAT:{NAME:rows/JOB}:processes             the processes that fill the dataset
+//! tgFORMAT:{NAME:rows/JOB}:cost                  their leases of the cost limit
 //! ```
 
 use std::collections::BTreeSet;

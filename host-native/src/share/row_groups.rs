@@ -17,8 +17,8 @@
 //! then [fill](RowGroupQueue::fill) it again with the row groups that have no files. A row group may
 //! therefore be held by two processes, of which one wins when it writes the files.
 //!
-//! A hash has the names of the processes that have come to this server, so that a process notices others that
-//! share the files but not the server.
+//! A hash has the names of the processes that have come to this server, each with its cost limit, so that a
+//! process notices others that share the files but not the server, or that have another limit.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -133,16 +133,15 @@ for i = 4, #ARGV do
 end"
 );
 
-/// KEYS: processes. ARGV: process, seconds to keep, other processes. Returns those that are not known.
+/// KEYS: processes. ARGV: process, seconds to keep, its cost limit, other processes. Returns the cost limit
+/// of each of them, or nil if it is not known.
 const ANNOUNCE: &str = "
-local key, unknown = KEYS[1], {}
+local key, known = KEYS[1], {}
 if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
-redis.call('HSET', key, ARGV[1], '')
+redis.call('HSET', key, ARGV[1], ARGV[3])
 redis.call('EXPIRE', key, ARGV[2])
-for i = 3, #ARGV do
-  if redis.call('HEXISTS', key, ARGV[i]) == 0 then table.insert(unknown, ARGV[i]) end
-end
-return unknown";
+for i = 4, #ARGV do table.insert(known, redis.call('HGET', key, ARGV[i])) end
+return known";
 
 /// The answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,11 +208,12 @@ impl RowGroupQueue {
         checked.await.map_err(meaning)
     }
 
-    /// Makes this process known at the server. Returns those of the processes `others` that are not: they use
-    /// another server, or have not announced themselves since the server has lost its data.
-    pub(crate) async fn announce(&self, others: &[String]) -> Result<Vec<String>, StoreError> {
+    /// Makes this process known at the server, with the text `max_cost` of its cost limit. Returns the text
+    /// of each of the processes `others`. `None` is one that is not known: it uses another server, or has not
+    /// announced itself since the server has lost its data.
+    pub(crate) async fn announce(&self, max_cost: &str, others: &[String]) -> Result<Vec<Option<String>>, StoreError> {
         let mut step = script(ANNOUNCE, &[&self.processes]);
-        step.arg(&self.process).arg(KEPT.as_secs()).arg(others);
+        step.arg(&self.process).arg(KEPT.as_secs()).arg(max_cost).arg(others);
         self.connection.run(&step).await
     }
 
@@ -366,11 +366,12 @@ mod tests {
         let [a, b] = processes(&server).await;
         let others = ["a", "b", "c"].map(str::to_string);
         for loss in ["FLUSHALL".to_string(), format!("SET {} 1", a.processes)] {
-            assert_eq!(a.announce(&others).await.unwrap(), ["b", "c"], "{loss}");
-            assert_eq!(b.announce(&others).await.unwrap(), ["c"]);
+            let known = |limits: [Option<&str>; 3]| limits.map(|limit| limit.map(str::to_string)).to_vec();
+            assert_eq!(a.announce("1.5", &others).await.unwrap(), known([Some("1.5"), None, None]), "{loss}");
+            assert_eq!(b.announce("", &others).await.unwrap(), known([Some("1.5"), Some(""), None]));
             server.send(&loss).unwrap();
         }
-        assert_eq!(b.announce(&others).await.unwrap(), ["a", "c"]);
+        assert_eq!(b.announce("", &others[..1]).await.unwrap(), [None]);
     }
 
     #[tokio::test]

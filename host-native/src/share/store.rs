@@ -21,6 +21,10 @@ pub(crate) enum StoreError {
     #[cfg(feature = "cli")]
     #[error("it has a damaged value at {0}")]
     DamagedRowGroup(String),
+    /// The same of an answer about a cost limit.
+    #[cfg(feature = "cli")]
+    #[error("its answer about the cost limit at {0} is damaged")]
+    DamagedCost(String),
 }
 
 /// The store of one shared limit. What each step does is defined by

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,6 +52,13 @@ impl Provider {
         self.calls.lock().unwrap().values().sum()
     }
 
+    /// Returns the price of all calls but the rejected ones, which are free.
+    fn cost(&self) -> f64 {
+        let calls = self.calls.lock().unwrap();
+        let answered: usize = calls.iter().filter(|(row, _)| !is_rejected(**row)).map(|(_, calls)| calls).sum();
+        answered as f64 * COST
+    }
+
     /// Waits until so many calls were made.
     fn until_calls(&self, calls: usize) {
         wait_until(|| self.calls(), |made| *made == calls);
@@ -84,6 +91,9 @@ async fn answer(State(provider): State<Arc<Provider>>, Json(request): Json<Value
     let usage = json!({ "prompt_tokens": 40, "completion_tokens": 60, "total_tokens": 100 });
     Json(json!({ "id": "c", "object": "chat.completion", "choices": [choice], "usage": usage })).into_response()
 }
+
+/// The price of a call in a world with prices. Its estimate is a little more.
+const COST: f64 = 0.1;
 
 /// The arguments of a process that fills the dataset.
 const TOGETHER: [&str; 5] = ["run", "p.toml", "--out", "out", "--together"];
@@ -139,6 +149,38 @@ impl World {
     fn start_with(&self, arguments: &[&str]) -> Process {
         let mut command = self.scratch.command(&[&TOGETHER[..], &["--json"], arguments].concat());
         Process(command.stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Returns a world whose calls have a price.
+    fn with_prices(limit: u32) -> Self {
+        let world = Self::new(limit);
+        let pipeline = fs::read_to_string(world.scratch.path("p.toml")).unwrap();
+        let price = "price = { input_per_million = 1000, output_per_million = 1000 }\ncooldown";
+        let priced = pipeline.replace("cooldown", price).replace("prompt =", "max_tokens = 100\nprompt =");
+        world.scratch.write("p.toml", &priced);
+        world
+    }
+
+    /// Returns the sum of all leases of the cost limit at the server.
+    fn leased(&self) -> f64 {
+        let leases = self.server.send(&format!("HGETALL {}", self.key_of("cost"))).unwrap();
+        let words: Vec<&str> = leases.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+        let leases = words.chunks_exact(2).filter(|field| field[0].starts_with("lease:"));
+        let leases = leases.map(|field| field[1].split_once(' ').unwrap().1.parse::<u64>().unwrap());
+        leases.sum::<u64>() as f64 / 1e6
+    }
+
+    /// Returns the path of a file of the only process.
+    fn own_file(&self, name: &str) -> PathBuf {
+        let processes = fs::read_dir(self.scratch.path("out/processes")).unwrap().map(|entry| entry.unwrap().path());
+        let own: Vec<PathBuf> = processes.filter(|path| path.is_dir()).collect();
+        assert_eq!(own.len(), 1);
+        own[0].join(name)
+    }
+
+    /// Returns what the job has spent by its manifest, once a run has gone on with it alone.
+    fn spent(&self) -> f64 {
+        self.scratch.manifest("out")["totals"]["spent"].as_str().unwrap().parse().unwrap()
     }
 
     /// Starts the first process, and waits until it has written the first row group and the calls of the next
@@ -398,7 +440,6 @@ fn what_several_processes_cannot_do_together_is_refused_before_the_output_is_cha
     };
     let plain = mock_pipeline(4, "", "capacity = { shape = \"constant\", slots = 8 }");
     refused(&plain, &[], &["--together needs a server", "--share URL"]);
-    refused(&plain, &["--share", "redis://127.0.0.1:1", "--max-cost", "1"], &["--max-cost"]);
     let batch = remote_pipeline("http://127.0.0.1:1/v1", "mode = \"batch\"", "");
     refused(&batch, &share, &["--together cannot be used with", "`mode = \"batch\"`"]);
     let image = plain
@@ -410,4 +451,164 @@ fn what_several_processes_cannot_do_together_is_refused_before_the_output_is_cha
     let wanted =
         wanted.replace("[[columns]]\nname = \"loud\"\n", "[[columns]]\nname = \"loud\"\naccept_if = \"loud\"\n");
     refused(&wanted, &share, &["--together cannot be used with `accept_if` and `rows`"]);
+}
+
+#[test]
+fn processes_with_a_cost_limit_spend_it_together_and_end_as_one_process_does() {
+    let world = World::with_prices(32);
+    world.provider.answer_all();
+    for (code, summary) in [(); 3].map(|()| world.start_with(&["--max-cost", "2"])).map(Process::end) {
+        let why = summary["stopped"].as_str().unwrap_or_default();
+        assert!(code == Some(8) && why == "the next call might pass the cost limit of 2.00 USD", "{code:?}: {summary}");
+    }
+    let cost = world.provider.cost();
+    assert!((1.2..=2.0).contains(&cost), "{cost}: nearly all is spent, and not more");
+    assert_amounts(world.leased(), cost);
+    // A later run counts what all processes have spent.
+    let resume = ["run", "p.toml", "--out", "out", "--resume", "--max-cost"];
+    world.scratch.run(&[&resume[..], &["2"]].concat()).assert(8, &["the next call might pass the cost limit"]);
+    assert!(world.provider.cost() <= 2.0);
+    assert_amounts(world.spent(), world.provider.cost());
+    world.scratch.run(&[&resume[..], &["100"]].concat()).assert(6, &["calls in 5 runs"]);
+    assert_amounts(world.spent(), world.provider.cost());
+    world.check_rows();
+}
+
+#[test]
+fn what_a_killed_process_has_leased_is_not_spent_by_others_until_one_run_goes_on_alone() {
+    let world = World::with_prices(32);
+    let limit = ["--max-cost", "2.5"];
+    let killed = world.start_with(&limit);
+    world.provider.until_calls(4 + 8);
+    killed.signal("-KILL");
+    drop(killed);
+    let leased = world.leased();
+    assert!(leased > 1.2, "{leased}: twelve calls");
+    world.provider.answer_all();
+    let others = [world.start_with(&limit), world.start_with(&limit)];
+    for (code, summary) in others.map(Process::end) {
+        assert_eq!(code, Some(8), "{summary}");
+    }
+    let cost = world.provider.cost();
+    assert!((1.8..=2.5).contains(&cost), "{cost}");
+    assert!(world.leased() >= leased && world.leased() <= 2.5, "{}", world.leased());
+    // The amount of the killed process that was neither spent nor in flight is there again.
+    let resume = ["run", "p.toml", "--out", "out", "--resume", "--max-cost", "2.5"];
+    world.scratch.run(&resume).assert(8, &["the next call might pass the cost limit"]);
+    assert!(world.provider.cost() <= 2.5 && world.spent() <= 2.5);
+}
+
+#[test]
+fn processes_keep_the_cost_limit_when_the_server_loses_its_data() {
+    let world = World::with_prices(32);
+    let start = || world.start_with(&["--max-cost", "3"]);
+    let first = start();
+    world.provider.until_calls(4 + 8);
+    let second = start();
+    world.provider.until_calls(4 + 8 + 8);
+    for loss in ["FLUSHALL", "FLUSHALL"] {
+        world.server.send(loss).unwrap();
+        // They join again, and count what is in the files.
+        wait_until(|| world.server.send("KEYS *:cost").unwrap(), |keys| keys.contains(":cost"));
+        wait_until(|| world.leased(), |leased| *leased > 2.0);
+    }
+    world.provider.answer_all();
+    let third = start();
+    for (code, summary) in [first, second, third].map(Process::end) {
+        assert_eq!(code, Some(8), "{summary}");
+    }
+    let cost = world.provider.cost();
+    assert!((2.0..=3.0).contains(&cost), "{cost}");
+    assert_amounts(world.leased(), cost);
+}
+
+#[test]
+fn a_process_gives_back_at_its_end_what_it_has_not_spent_and_shows_what_all_have() {
+    let world = World::with_prices(32);
+    world.provider.answer_all();
+    let processes = [world.start_with(&["--max-cost", "100"]), world.start_with(&["--max-cost", "100"])];
+    for (code, summary) in processes.map(Process::end) {
+        assert_eq!(code, Some(6), "{summary}");
+    }
+    assert_amounts(world.leased(), world.provider.cost());
+    // The dataset is complete, so this one makes no call.
+    let (code, summary) = world.start_with(&["--max-cost", "7"]).end();
+    assert_eq!(code, Some(6), "another limit is possible once none fills the dataset: {summary}");
+    assert_amounts(summary["job"]["spent"].as_str().unwrap().parse().unwrap(), world.provider.cost());
+    assert_eq!((&summary["job"]["runs"], written(&summary)[0]), (&json!(3), 0));
+}
+
+#[test]
+fn processes_with_different_cost_limits_are_refused_while_the_dataset_is_filled() {
+    let world = World::with_prices(32);
+    let first = world.start_with(&["--max-cost", "5"]);
+    world.provider.until_calls(4 + 8);
+    let refused = |arguments: &[&str], is: &str| {
+        let ended = world.scratch.run(&[&TOGETHER[..], arguments].concat());
+        ended.assert(5, &["is filled by processes with --max-cost 5, and this one has ", is]);
+    };
+    refused(&["--max-cost", "6.5"], "--max-cost 6.5: expected the same limit");
+    refused(&[], "no --max-cost: expected the same limit");
+    let second = world.start_with(&["--max-cost", "5.00"]);
+    world.provider.answer_all();
+    for (code, summary) in [first, second].map(Process::end) {
+        assert_eq!(code, Some(6), "{summary}");
+    }
+    world.check_rows();
+}
+
+#[test]
+fn a_process_whose_server_is_gone_spends_what_it_has_leased_and_ends_when_it_is_told_to() {
+    // A sixteenth of what is free is less than a call.
+    let mut world = World::with_prices(5);
+    let mut process = world.start_with(&["--max-cost", "1.2"]);
+    world.provider.until_calls(4 + 5);
+    world.server.stop();
+    let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("no part of --max-cost can be leased, and it is tried again")));
+    let amount = |name| fs::read_to_string(world.own_file(name)).unwrap().trim().parse::<f64>().unwrap();
+    let leased = amount("leased.txt");
+    world.provider.answer_all();
+    // The calls for the other three rows of the two row groups cost more than what is leased.
+    wait_until(|| amount("spent.txt"), |spent| (spent - world.provider.cost()).abs() < 1e-9);
+    process.signal("-TERM");
+    assert_eq!((lines.count() > 0, process.0.wait().unwrap().code()), (true, Some(130)));
+    let cost = world.provider.cost();
+    assert!(cost <= leased && leased < 11.0 * COST, "{cost} of {leased}, and not of all rows but the rejected one");
+}
+
+#[test]
+fn a_file_of_another_process_that_cannot_be_read_is_a_warning_at_the_end() {
+    let world = World::new(32);
+    let mut process = world.start_first();
+    let other = world.scratch.path("out/processes/0000000000000009");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("manifest.json"), "{").unwrap();
+    world.provider.answer_all();
+    let output = std::io::read_to_string(process.0.stdout.take().unwrap()).unwrap();
+    assert_eq!(process.0.wait().unwrap().code(), Some(6), "{output}");
+    assert!(output.contains("warning: the usage of the job is that of this process: "), "{output}");
+    world.check_rows();
+}
+
+#[test]
+fn a_process_that_cannot_read_the_amounts_of_others_names_the_file_and_fills_nothing() {
+    let world = World::with_prices(32);
+    let first = world.start_with(&["--max-cost", "5"]);
+    world.provider.until_calls(4 + 8);
+    let other = world.scratch.path("out/processes/0000000000000009");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("leased.txt"), "").unwrap();
+    world.scratch.run(&[&TOGETHER[..], &["--max-cost", "5"]].concat()).assert(5, &["0000000000000009/leased.txt"]);
+    // The server loses its data, so the first process cannot go on either.
+    world.server.send("FLUSHALL").unwrap();
+    world.provider.answer_all();
+    let (code, summary) = first.end();
+    let why = summary["stopped"].as_str().unwrap_or_default();
+    assert!(code == Some(5) && why.contains("0000000000000009/leased.txt"), "{code:?}: {summary}");
+}
+
+/// Asserts that two amounts are equal up to rounding.
+fn assert_amounts(amount: f64, expected: f64) {
+    assert!((amount - expected).abs() < 1e-4, "{amount} and not {expected}");
 }

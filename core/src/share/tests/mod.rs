@@ -2,6 +2,8 @@
 
 mod budget_oracle;
 mod budgets;
+mod cost;
+mod cost_session;
 mod figures;
 mod laws;
 mod oracle;

@@ -12,10 +12,9 @@ use super::files::{
 };
 use super::images::{foreign_image, remove_images, remove_incomplete_images};
 use super::scan::ScanResult;
-use super::shared::{foreign_process, process_totals, remove_processes};
+use super::shared::{foreign_process, process_totals, remove_processes, used_at};
 use super::stored_output::read_manifest;
 use super::{DroppedLine, JobTotals, Manifest, OutputSpec, SURPLUS, write_dropped};
-use crate::app::provider::cost::AmountFile;
 
 /// Checks that `root` holds the same job, and returns what its earlier runs have left and used.
 pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(ScanResult, JobTotals), OutputError> {
@@ -27,11 +26,7 @@ pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Sca
     extend_last_row_group(rows, spec, &before)?;
     remove_temporary(root).map_err(io_error(root))?;
     remove_incomplete_images(root).map_err(io_error(&root.join(IMAGES)))?;
-    let path = root.join(SPENT);
-    let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
-    // A run that was killed may have spent more than its manifest says.
-    let totals = JobTotals { spent: before.totals.spent.max(stored), ..before.totals };
-    let totals = totals.plus(&process_totals(root)?);
+    let totals = used_at(root)?.plus(&process_totals(root, None)?);
     let found = ScanResult::scan(rows, spec, true)?;
     // More rows are wanted than before.
     let lacks_rows = found.acceptance.end().is_none() && found.dropped.keys().any(|(_, reason)| reason == SURPLUS);

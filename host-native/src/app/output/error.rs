@@ -111,6 +111,20 @@ pub enum OutputError {
         /// The name of this process.
         is: String,
     },
+    /// Processes with another cost limit fill the directory.
+    #[error(
+        "{} is filled by processes with {was}, and this one has {is}: expected the same limit in all of them; once none fills it \
+         any more, another limit may be set",
+        .path.display()
+    )]
+    OtherCostLimit {
+        /// The directory.
+        path: PathBuf,
+        /// The limit of the processes that fill the directory, as on their command lines.
+        was: String,
+        /// The limit of this process, as on its command line.
+        is: String,
+    },
     /// A process that fills the directory is not known at the server of this one.
     #[error(
         "{} belongs to a process that fills the dataset now, and that is not known at {address}: expected the same server, \

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const SPENT: &str = "spent.txt";
+pub(super) const LEASED: &str = "leased.txt";
 pub(super) const BATCHES: &str = "batches.jsonl";
 pub(super) const CAPACITY: &str = "capacity.json";
 pub(super) const ROWS: &str = "rows";

@@ -6,6 +6,7 @@
 //! OUT/rows/.000000.done.tmp     the process whose files of row group 0 count, until they are there
 //! OUT/processes/job             the names of the job and of `[share]`, by which processes find each other
 //! OUT/processes/ID/...          what one process writes: an output directory of its own, with its usage
+//! OUT/processes/ID/leased.txt   with a cost limit: the most that the process may spend before it asks again
 //! ```
 //!
 //! A process writes and syncs the files of a row group in its own directory. The row group then gets the name
@@ -33,13 +34,13 @@ use std::path::{Path, PathBuf};
 use super::directory_lock::{DirectoryLock, LockFile, file_names, is_locked, remove_lock};
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{
-    LOCK, MANIFEST, PROCESSES, ROWS, SPENT, calls_name, commit, dropped_name, is_temporary_name, remove_if_exists,
-    rows_name, sync_directory, visit_names, winner_name, write_atomically, write_temporary,
+    LEASED, LOCK, MANIFEST, PROCESSES, ROWS, SPENT, calls_name, commit, dropped_name, is_temporary_name,
+    remove_if_exists, rows_name, sync_directory, visit_names, winner_name, write_atomically, write_temporary,
 };
 use super::scan::{FoundNames, ReplaceableCounts, ScanResult};
 use super::stored_output::read_manifest;
 use super::{DroppedCounts, EarlierOutput, ExistingOutput, JobTotals, Manifest, OutputDirectory, OutputSpec, RunState};
-use crate::app::provider::cost::AmountFile;
+use crate::app::provider::cost::{AmountFile, Money};
 
 /// The file with the name of the job and the name in `[share]`.
 const JOB: &str = "job";
@@ -160,7 +161,7 @@ impl SharedDirectory {
 
     /// Leaves the directory before anything was made. `output` is the directory of this process, which is
     /// removed.
-    pub fn discard(self, output: OutputDirectory) {
+    pub fn discard(&self, output: OutputDirectory) {
         drop(output);
         // What is left of it has no usage.
         let _ = fs::remove_dir_all(&self.own);
@@ -272,6 +273,64 @@ impl SharedDirectory {
         let dropped = total.dropped.iter().filter_map(left).collect();
         *output.others.lock() = ReplaceableCounts { earlier, dropped };
         Ok(())
+    }
+
+    /// Returns the usage of the job: of its earlier runs, of the other processes so far, and `own`, that of
+    /// this one.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read.
+    pub fn job_totals(&self, own: &JobTotals) -> Result<JobTotals, OutputError> {
+        let others = process_totals(&self.root, Some(&self.process))?;
+        Ok(used_at(&self.root)?.plus(&others).plus(own))
+    }
+
+    /// Returns what earlier runs of the job have spent, and for each process by its name, also for this one,
+    /// the most that it may have spent or may still spend before it asks for more.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read.
+    pub fn cost_bounds(&self) -> Result<(Money, Vec<(String, Money)>), OutputError> {
+        let bound = |name: String| {
+            let own = self.process_path(&name);
+            let leased = read_amount(&own.join(LEASED))?;
+            let used = process_used(&own)?.unwrap_or_default().spent;
+            Ok((name, leased.max(used)))
+        };
+        let processes = process_names(&self.root)?.into_iter().map(bound).collect::<Result<_, _>>()?;
+        Ok((used_at(&self.root)?.spent, processes))
+    }
+
+    /// Creates the file of [`write_leased`](Self::write_leased) with the amount 0. It is never seen without
+    /// an amount.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn create_leased(&self) -> Result<(), OutputError> {
+        let path = self.own.join(LEASED);
+        write_atomically(&path, |file| AmountFile::write(Money::default(), file)).map_err(io_error(&path))
+    }
+
+    /// Writes the most that this process may spend before it asks for more to its file, which exists.
+    ///
+    /// The file is closed, so that a process on another machine that opens it then reads the amount. If the
+    /// amount `rises`, the file is synced first: a server of files may report only then that its disk is
+    /// full.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn write_leased(&self, amount: Money, rises: bool) -> Result<(), OutputError> {
+        let path = self.own.join(LEASED);
+        let write = || {
+            let mut file = File::options().write(true).open(&path)?;
+            AmountFile::write(amount, &mut file)?;
+            if rises { file.sync_data() } else { Ok(()) }
+        };
+        write().map_err(io_error(&path))
     }
 
     /// Writes the end of the job to its manifest, if all row groups are written. Every process that sees the
@@ -422,22 +481,34 @@ fn process_names(root: &Path) -> Result<Vec<String>, OutputError> {
     Ok(names)
 }
 
-/// Returns the usage of all processes that have filled `root` together since its manifest was last written.
-pub(super) fn process_totals(root: &Path) -> Result<JobTotals, OutputError> {
+/// Returns the usage of the processes that have filled `root` together since its manifest was last written,
+/// without that of the process `except`.
+pub(super) fn process_totals(root: &Path, except: Option<&str>) -> Result<JobTotals, OutputError> {
     let mut totals = JobTotals::default();
-    for name in process_names(root)? {
-        let own = root.join(PROCESSES).join(name);
-        // A process that was killed before it wrote its manifest has made no call.
-        if !own.join(MANIFEST).exists() {
-            continue;
-        }
-        let manifest = read_manifest(&own).map_err(|why| OutputError::NothingToResume { path: own.clone(), why })?;
-        let path = own.join(SPENT);
-        let stored = AmountFile::read(&path).map_err(unreadable(&path))?.unwrap_or_default();
-        let used = JobTotals { spent: manifest.totals.spent.max(stored), ..manifest.totals };
-        totals = totals.plus(&used);
+    for name in process_names(root)?.into_iter().filter(|name| Some(name.as_str()) != except) {
+        totals = totals.plus(&process_used(&root.join(PROCESSES).join(name))?.unwrap_or_default());
     }
     Ok(totals)
+}
+
+/// Returns the usage of the process with the directory `own`. Returns `None` if it was killed before it wrote
+/// its manifest, or has left before it made a call.
+fn process_used(own: &Path) -> Result<Option<JobTotals>, OutputError> {
+    let used = used_at(own);
+    if used.is_err() && !own.join(MANIFEST).exists() { Ok(None) } else { used.map(Some) }
+}
+
+/// Returns the usage in the directory `root` of a run, by its manifest and its file of the spent amount.
+pub(super) fn used_at(root: &Path) -> Result<JobTotals, OutputError> {
+    let nothing = |why| OutputError::NothingToResume { path: root.to_path_buf(), why };
+    let Manifest { totals, .. } = read_manifest(root).map_err(nothing)?;
+    // A run that was killed may have spent more than its manifest says.
+    Ok(JobTotals { spent: totals.spent.max(read_amount(&root.join(SPENT))?), ..totals })
+}
+
+/// Reads an amount from the file `path`; 0 if there is none.
+fn read_amount(path: &Path) -> Result<Money, OutputError> {
+    Ok(AmountFile::read(path).map_err(unreadable(path))?.unwrap_or_default())
 }
 
 /// Returns the path, relative to `root`, of a file in the directory of processes that no run has written.
@@ -462,12 +533,20 @@ pub(super) fn remove_processes(root: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::tests::{dropped, four_groups, resume, row, spec, stored, unmade};
     use super::*;
     use crate::app::output::{DroppedLine, ModelTotals, WriteOutcome};
-    use crate::app::provider::cost::Money;
 
     const JOB_NAME: &str = "00000000000000aa";
+
+    impl SharedDirectory {
+        /// Joins the first process that fills `root`.
+        pub(crate) fn join_first(root: &Path) -> (Self, OutputDirectory) {
+            Self::join(root, spec(four_groups()), &format!("{:016x}", 1), JOB_NAME, "acme").unwrap()
+        }
+    }
 
     /// One of the processes that fill seven rows in four row groups.
     struct Process {
@@ -602,6 +681,35 @@ mod tests {
         assert!(!root.join(PROCESSES).exists());
         drop(resumed);
         assert_eq!(resume(root).used().spent, spent(2.5), "each usage counts once");
+    }
+
+    #[test]
+    fn a_process_may_spend_what_it_has_leased_and_has_spent_what_its_files_say() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        let [first, second] = [1, 2].map(|number| Process::join(root, number));
+        let money = |amount| Money::new(amount).unwrap();
+        let bounds = || {
+            let (earlier, processes) = first.directory.cost_bounds().unwrap();
+            (earlier, processes.into_iter().collect::<BTreeMap<_, _>>().into_values().collect::<Vec<_>>())
+        };
+        assert_eq!(bounds(), (money(0.0), vec![money(0.0); 2]));
+        assert!(first.directory.write_leased(money(3.0), true).is_err(), "it would be empty at first");
+        first.directory.create_leased().unwrap();
+        first.directory.write_leased(money(3.0), true).unwrap();
+        first.output.create_amount_file().unwrap().store(money(2.0)).unwrap();
+        let model = ModelTotals { calls: 3, ..ModelTotals::default() };
+        let used = JobTotals { runs: 1, spent: money(0.5), models: [("p/m".to_string(), model)].into() };
+        second.output.close(RunState::Running, &used).unwrap();
+        fs::write(root.join(SPENT), "0.250000000000").unwrap();
+        assert_eq!(bounds(), (money(0.25), vec![money(3.0), money(0.5)]));
+        first.directory.write_leased(money(1.0), false).unwrap();
+        assert_eq!(bounds().1, [money(2.0), money(0.5)], "a call has cost more than was leased");
+        let job = first.directory.job_totals(&used).unwrap();
+        assert_eq!((job.runs, job.spent, job.models["p/m"].calls), (2, money(1.25), 6), "its own files do not count");
+        drop(first);
+        drop(second);
+        assert_eq!(resume(root).used().spent, money(2.75), "no lease counts once a run has the directory for itself");
     }
 
     /// Returns the error of a run that needs the directory for itself.

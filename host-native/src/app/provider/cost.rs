@@ -14,6 +14,9 @@
 //! [file](AmountFile) before the call is sent. If the run is killed, the next run reads it, so calls that
 //! were in flight count with their estimates.
 //!
+//! If several processes fill one dataset, each [leases](LeasedPart) a part of the limit, which takes the
+//! place of the limit here. A call that needs more waits until more is leased.
+//!
 //! The limit is as accurate as the estimates: a call that costs more than its estimate may exceed the limit
 //! by the difference. A call that the provider rejected or failed costs nothing. A call costs its estimate if
 //! the response does not report its usage, or if the call was cancelled here, for example by the timeout of
@@ -23,9 +26,10 @@ mod amount_file;
 
 use std::fmt;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tidegate_core::budget::Usage;
+use tokio::sync::{Notify, watch};
 
 pub use amount_file::AmountFile;
 
@@ -70,6 +74,18 @@ impl Money {
     #[must_use]
     pub fn micros(self) -> u64 {
         u64::try_from(self.0 / 1_000_000).unwrap_or(u64::MAX)
+    }
+
+    /// Returns an amount of this many millionths of the currency.
+    #[must_use]
+    pub fn from_micros(micros: u64) -> Self {
+        Self(u128::from(micros) * 1_000_000)
+    }
+
+    /// Returns the amount in millionths of the currency, rounded up.
+    #[must_use]
+    pub fn micros_rounded_up(self) -> u64 {
+        u64::try_from(self.0.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
     /// Adds `other`, saturating at the maximum.
@@ -160,9 +176,35 @@ pub struct Ledger {
     earlier: Money,
     spent: Money,
     reserved: Money,
+    /// The part of the limit that this process may spend, if others fill the same dataset.
+    lease: Option<LeasedPart>,
     /// Holds the sum of `earlier`, `spent` and `reserved`.
     file: Option<AmountFile>,
     stop: Option<LedgerStop>,
+    /// Whether calls that lack a lease are rejected.
+    is_closed: bool,
+}
+
+/// The part of a cost limit that one of several processes may spend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeasedPart {
+    /// The most that this process may spend.
+    pub amount: Money,
+    /// The amount from which on more is leased in advance.
+    pub refill_at: Money,
+    /// What the other processes may spend, and what earlier runs have spent.
+    pub others: Money,
+}
+
+/// The answer of the ledger to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reservation {
+    /// The call may be sent.
+    Reserved,
+    /// Neither this call nor any later one may be sent.
+    Rejected,
+    /// The call needs more than what is leased.
+    Lacking,
 }
 
 /// Why the ledger rejects all further calls.
@@ -170,7 +212,8 @@ pub struct Ledger {
 pub enum LedgerStop {
     /// A call might have exceeded this limit.
     CostLimit(Money),
-    /// The file of the spent amount, or what a call has paid for, cannot be written. Holds the error message.
+    /// The file of the spent amount, or what a call has paid for, cannot be written, or a file that has what
+    /// other processes may spend cannot be read. Holds the error message.
     Unwritable(String),
 }
 
@@ -187,21 +230,33 @@ impl Ledger {
         (self.earlier, self.reserved, self.file) = (earlier, reserved, file);
     }
 
-    /// Reserves `estimate` for a call. Returns `false` if the call must not be sent; then all later calls are
-    /// rejected too.
-    pub fn reserve(&mut self, estimate: Money) -> bool {
+    /// Creates an empty ledger of a process that leases parts of `limit`, and has none yet.
+    #[must_use]
+    pub fn leasing(limit: Option<Money>) -> Self {
+        Self { lease: limit.map(|_| LeasedPart::default()), ..Self::new(limit) }
+    }
+
+    /// Reserves `estimate` for a call, if it may be sent.
+    pub fn try_reserve(&mut self, estimate: Money) -> Reservation {
         let after = self.total().saturating_add(estimate);
-        if let Some(limit) = self.limit.filter(|limit| after > *limit) {
-            self.stop.get_or_insert(LedgerStop::CostLimit(limit));
+        match (&self.lease, self.limit) {
+            _ if self.stop.is_some() => return Reservation::Rejected,
+            (Some(lease), _) if after > lease.amount && self.is_closed => return Reservation::Rejected,
+            (Some(lease), _) if after > lease.amount => return Reservation::Lacking,
+            (None, Some(limit)) if after > limit => self.stop = Some(LedgerStop::CostLimit(limit)),
+            _ => self.store(after),
         }
-        if self.stop.is_none() {
-            self.store(after);
+        if self.stop.is_some() {
+            return Reservation::Rejected;
         }
-        let is_granted = self.stop.is_none();
-        if is_granted {
-            self.reserved = self.reserved.saturating_add(estimate);
-        }
-        is_granted
+        self.reserved = self.reserved.saturating_add(estimate);
+        Reservation::Reserved
+    }
+
+    /// Reserves `estimate` for a call. Returns `false` if the call must not be sent. Without a lease, all
+    /// later calls are rejected too then.
+    pub fn reserve(&mut self, estimate: Money) -> bool {
+        self.try_reserve(estimate) == Reservation::Reserved
     }
 
     /// Replaces the reserved `estimate` of a call that has ended with its `cost`.
@@ -223,13 +278,38 @@ impl Ledger {
         self.stop.as_ref()
     }
 
-    /// Rejects all later calls, since what they pay for cannot be written. `why` is the error message.
+    /// Rejects all later calls, since what they pay for cannot be written, or a file that has what other
+    /// processes may spend cannot be read. `why` is the error message.
     pub fn stop_unwritable(&mut self, why: String) {
         self.stop.get_or_insert(LedgerStop::Unwritable(why));
     }
 
-    /// Returns what the job may have spent.
-    fn total(&self) -> Money {
+    /// Rejects all later calls: what is left of the limit does not suffice for one of them.
+    pub fn stop_at_limit(&mut self) {
+        let limit = self.limit.unwrap_or_default();
+        self.stop.get_or_insert(LedgerStop::CostLimit(limit));
+    }
+
+    /// Lets no call wait for a lease any more, since the run has stopped.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Returns the part of the limit that this process may spend, if others fill the same dataset.
+    #[must_use]
+    pub fn lease(&self) -> Option<LeasedPart> {
+        self.lease
+    }
+
+    /// Sets the part of the limit that this process may spend.
+    pub fn set_lease(&mut self, lease: LeasedPart) {
+        self.lease = Some(lease);
+    }
+
+    /// Returns what the job may have spent, as far as the ledger has it: of several processes that fill one
+    /// dataset, what this one has.
+    #[must_use]
+    pub fn total(&self) -> Money {
         self.earlier.saturating_add(self.spent())
     }
 
@@ -242,8 +322,82 @@ impl Ledger {
     }
 }
 
-/// A ledger that is shared by the providers of a run.
-pub type SharedLedger = Mutex<Ledger>;
+/// A ledger that is shared by the providers of a run, and by the task that leases parts of the limit, if
+/// there is one.
+#[derive(Debug, Default)]
+pub struct SharedLedger {
+    ledger: Mutex<Ledger>,
+    /// The largest estimate of the calls that lack a lease.
+    lacking: Mutex<Option<Money>>,
+    /// More should be leased.
+    refill: Notify,
+    /// The lease or the reason to stop has changed.
+    changes: watch::Sender<()>,
+}
+
+impl SharedLedger {
+    /// Shares `ledger`.
+    #[must_use]
+    pub fn new(ledger: Ledger) -> Self {
+        Self { ledger: Mutex::new(ledger), ..Self::default() }
+    }
+
+    /// Locks the ledger.
+    pub fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock()
+    }
+
+    /// Reserves `estimate` for a call, if it may be sent. If it lacks a lease, wait
+    /// [until that changes](Self::until_leased), without a slot of the provider, and try again.
+    pub fn try_reserve(&self, estimate: Money) -> Reservation {
+        let mut ledger = self.lock();
+        let answer = ledger.try_reserve(estimate);
+        if ledger.lease.is_some_and(|lease| ledger.total() > lease.refill_at) {
+            self.refill.notify_one();
+        }
+        answer
+    }
+
+    /// Waits until `estimate` is leased or no call may be sent any more.
+    pub async fn until_leased(&self, estimate: Money) {
+        let mut changes = self.changes.subscribe();
+        while self.lacks(estimate) {
+            // It ends with the ledger only.
+            let _ = changes.changed().await;
+        }
+    }
+
+    fn lacks(&self, estimate: Money) -> bool {
+        let ledger = self.lock();
+        let after = ledger.total().saturating_add(estimate);
+        let is_stopped = ledger.is_closed || ledger.stop.is_some();
+        if is_stopped || ledger.lease.is_none_or(|lease| after <= lease.amount) {
+            return false;
+        }
+        let mut lacking = self.lacking.lock();
+        *lacking = (*lacking).max(Some(estimate));
+        self.refill.notify_one();
+        true
+    }
+
+    /// Returns the largest estimate of the calls that lack a lease, if there are any.
+    #[must_use]
+    pub fn lacking(&self) -> Option<Money> {
+        *self.lacking.lock()
+    }
+
+    /// Waits until more should be leased.
+    pub async fn until_refill(&self) {
+        self.refill.notified().await;
+    }
+
+    /// Changes the ledger, and lets the calls that lack a lease try again.
+    pub fn update(&self, change: impl FnOnce(&mut Ledger)) {
+        change(&mut self.lock());
+        *self.lacking.lock() = None;
+        self.changes.send_replace(());
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -299,6 +453,46 @@ mod tests {
         ledger.settle(money(0.3), money(0.2));
         assert!(!ledger.reserve(money(0.2)));
         assert_eq!(ledger.spent(), money(0.2), "earlier runs do not count here");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_lacks_a_lease_waits_until_it_is_leased_or_the_run_stops() {
+        let ledger = SharedLedger::new(Ledger::leasing(Some(money(1.0))));
+        let lease = |amount| {
+            move |ledger: &mut Ledger| {
+                let (amount, refill_at) = (money(amount), money(amount / 2.0));
+                ledger.set_lease(LeasedPart { amount, refill_at, others: Money::default() });
+            }
+        };
+        assert_eq!(ledger.try_reserve(money(0.2)), Reservation::Lacking);
+        assert_eq!((ledger.lacking(), ledger.lock().spent()), (None, money(0.0)));
+        let change = async {
+            ledger.until_refill().await;
+            assert_eq!(ledger.lacking(), Some(money(0.2)), "the larger of two");
+            ledger.update(lease(0.1));
+            ledger.until_refill().await;
+            assert_eq!(ledger.lacking(), Some(money(0.2)));
+            ledger.update(lease(0.2));
+        };
+        tokio::join!(ledger.until_leased(money(0.2)), ledger.until_leased(money(0.1)), change);
+        assert_eq!(ledger.try_reserve(money(0.2)), Reservation::Reserved);
+        assert_eq!(ledger.try_reserve(money(0.1)), Reservation::Lacking);
+        ledger.update(Ledger::stop_at_limit);
+        ledger.until_leased(money(0.1)).await;
+        assert_eq!(ledger.try_reserve(money(0.1)), Reservation::Rejected);
+        assert_eq!(ledger.lock().stop_reason(), Some(&LedgerStop::CostLimit(money(1.0))));
+        let closed = SharedLedger::new(Ledger::leasing(Some(money(1.0))));
+        closed.update(Ledger::close);
+        closed.until_leased(money(0.1)).await;
+        assert_eq!((closed.try_reserve(money(0.1)), closed.lock().stop_reason()), (Reservation::Rejected, None));
+    }
+
+    #[test]
+    fn millionths_are_rounded_so_that_a_cost_is_never_too_low() {
+        let amounts = [Money(0), Money(1), Money(1_000_000), Money(1_000_001)];
+        assert_eq!(amounts.map(Money::micros_rounded_up), [0, 1, 1, 2]);
+        assert_eq!(amounts.map(Money::micros), [0, 0, 1, 1]);
+        assert_eq!(Money::from_micros(1_500_000), money(1.5));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::app::error::Error;
 use crate::app::interrupt::{SignalListener, StopSignal};
 use crate::app::output::OutputDirectory;
-use crate::app::provider::cost::{LedgerStop, Money};
+use crate::app::provider::cost::{Ledger, LedgerStop, Money};
 use crate::app::replay::LogWriter;
 use crate::app::report::ProgressHistory;
 use crate::app::report::idle::idle_views;
@@ -112,6 +112,8 @@ pub(super) async fn drive(
                 if handle.inspect(Pipeline::has_stopped) {
                     // A later run collects them.
                     stop_batches(monitored);
+                    // No call waits for a part of the cost limit.
+                    models.ledger().update(Ledger::close);
                 }
                 if !has_enough && output.has_enough() {
                     has_enough = true;
@@ -154,6 +156,7 @@ pub(super) async fn drive(
                     StopSignal::Terminate => {
                         handle.drain();
                         stop_batches(monitored);
+                        models.ledger().update(Ledger::close);
                         work.stop_tools();
                         screen.print_message("terminated: awaiting outstanding calls, making no more (terminate again to stop at once)");
                     }
@@ -189,7 +192,10 @@ fn stop_batches(monitored: &Monitored<'_>) {
 /// Returns the state of the run for the display, `elapsed` after its start, without the causes of idle time.
 fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) -> ProgressView {
     let Monitored { work, columns, models, prices, .. } = monitored;
-    let spent = models.ledger().lock().spent();
+    let (spent, lease) = {
+        let ledger = models.ledger().lock();
+        (ledger.spent(), ledger.lease())
+    };
     let provider = |provider: &Arc<Provider>| {
         let (snapshot, calls, tokens) = (provider.snapshot(), provider.calls(), provider.tokens());
         ProviderView {
@@ -218,9 +224,10 @@ fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) ->
         rows_dropped: progress.rows_dropped,
         rows_total: progress.rows_total,
         spent,
-        cost: prices.map(|(currency, limit)| match limit {
-            Some(limit) => format!("{spent} of {limit} {currency}"),
-            None => format!("{spent} {currency}"),
+        cost: prices.map(|(currency, limit)| match (limit, lease) {
+            (Some(limit), Some(lease)) => format!("{spent} of {limit} {currency}, others up to {}", lease.others),
+            (Some(limit), None) => format!("{spent} of {limit} {currency}"),
+            (None, _) => format!("{spent} {currency}"),
         }),
         elapsed: elapsed.as_secs_f64(),
         together: work.waits_for_others().map(|waits_for_others| TogetherView { waits_for_others }),

@@ -14,6 +14,7 @@ pub mod dry_run;
 pub mod estimate;
 pub mod exit_status;
 mod export;
+mod leased_cost;
 mod manifest;
 mod metrics;
 pub mod models;
@@ -103,7 +104,7 @@ async fn run_ready(
     let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
     let sequence = request.record.as_ref().map(|_| Sequence::default());
     let requests = request_config(&file);
-    let ledger = Ledger::new(request.max_cost);
+    let ledger = if request.together { Ledger::leasing(request.max_cost) } else { Ledger::new(request.max_cost) };
     let models = Models::start(&file, &host, &requests, sequence.as_ref(), ledger, share.clone()).await?;
     let mut callers = callers(&file, &resolved, &models)?;
     let rows = resolved.rows.end - resolved.rows.start;
@@ -182,15 +183,14 @@ async fn run_ready(
         work.limit_written(&left);
     }
     let mut summary = summarise(&name, &file, rows, &end, &models, &work, &output);
-    if let Some(share) = models.share() {
-        share.leave().await;
-    }
+    models.leave_share().await;
     describe_open_batches(batches.as_deref(), &mut summary, screen);
     summary.output.clone_from(&request.out);
     summary.comparison = comparison.filter(|_| summary.exit == Exit::Done);
     summary.retry = (summary.rows_dropped() > 0).then(|| retry_command(request));
     observer.warnings().iter().for_each(|warning| screen.print_message(warning));
     let closed = close(&output, &summary, &run_totals(&models), observer.capacity(), together.as_deref());
+    count_all_usage(&mut summary, together.as_deref(), &models, screen);
     if let Some(path) = request.export.clone() {
         export::export(path, file.output.unique.clone(), &work, &output, &mut summary, screen).await;
     }
@@ -387,10 +387,25 @@ async fn drive_together(
         together.leave().await;
         ended
     };
-    let ended = tokio::join!(leave, together.keep_claims(models)).0?;
+    let ended = tokio::join!(leave, together.keep_claims(models), together.keep_cost(models.ledger())).0?;
     let (written, dropped) = work.written().counts();
     together.directory().count_others(output, written, &dropped)?;
     Ok(ended)
+}
+
+/// Adds the usage of all processes to `summary`, if several fill the output. It is shown only, so a file of
+/// another process that cannot be read is no error of this one.
+fn count_all_usage(
+    summary: &mut Summary,
+    together: Option<&DatasetMember>,
+    models: &Models,
+    screen: &mut ProgressReporter,
+) {
+    let Some(together) = together else { return };
+    match together.directory().job_totals(&run_totals(models)) {
+        Ok(totals) => summary.job = totals,
+        Err(error) => screen.print_message(&format!("warning: the usage of the job is that of this process: {error}")),
+    }
 }
 
 /// Returns the description of what the run writes.

@@ -134,6 +134,13 @@ impl Models {
         self.share.as_deref()
     }
 
+    /// Leaves the processes with which limits are shared, if they are.
+    pub(super) async fn leave_share(&self) {
+        if let Some(share) = self.share() {
+            share.leave().await;
+        }
+    }
+
     /// Returns the names of the resources in events.
     #[must_use]
     pub fn resource_names(&self) -> Vec<ResourceName> {

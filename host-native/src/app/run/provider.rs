@@ -13,7 +13,7 @@ use tidegate_core::request::{
 };
 use tidegate_core::yielding::TaskToken;
 
-use crate::app::provider::cost::{Money, Price, SharedLedger};
+use crate::app::provider::cost::{Money, Price, Reservation, SharedLedger};
 use crate::app::provider::probe::{PROBE_USAGE, probe_model};
 use crate::app::provider::{CallError, CallOutput, Client, with_rate_feedback};
 use crate::app::report::summary::{CallCounts, TokenTotals};
@@ -140,8 +140,15 @@ impl Provider {
             at = providers.iter().position(|other| other.resource == permit.resource()).unwrap_or(from);
             let provider = providers[at];
             let estimate = provider.cost(admission.estimate);
-            if !provider.ledger.lock().reserve(estimate) {
-                return Err((at, CallFailure::Unavailable(failed)));
+            match provider.ledger.try_reserve(estimate) {
+                Reservation::Reserved => {}
+                Reservation::Rejected => return Err((at, CallFailure::Unavailable(failed))),
+                Reservation::Lacking => {
+                    // Meanwhile, others may use the slot, and the share that permits the call may lapse.
+                    drop(permit);
+                    provider.ledger.until_leased(estimate).await;
+                    continue;
+                }
             }
             let call = OutstandingCall::new(provider, permit, estimate);
             // On the heap: every task would otherwise be as large as all of its call, and be moved with it.
@@ -176,9 +183,15 @@ impl Provider {
         let estimate = self.cost(PROBE_USAGE);
         loop {
             let permit = health_calls.next().await;
-            if !self.ledger.lock().reserve(estimate) {
-                // The cost limit is reached, so the run is about to stop.
-                return;
+            match self.ledger.try_reserve(estimate) {
+                Reservation::Reserved => {}
+                // The run is about to stop.
+                Reservation::Rejected => return,
+                Reservation::Lacking => {
+                    drop(permit);
+                    self.ledger.until_leased(estimate).await;
+                    continue;
+                }
             }
             let call = OutstandingCall::new(self, permit, estimate);
             // The gate decides when the next health call is made, so the outcome needs no handling here.
@@ -418,7 +431,7 @@ mod tests {
     use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
 
     use super::*;
-    use crate::app::provider::cost::Ledger;
+    use crate::app::provider::cost::{LeasedPart, Ledger};
 
     /// Creates a provider with one slot and a price of one unit of currency per million tokens, with a group
     /// and its ledger.
@@ -520,6 +533,21 @@ mod tests {
         let short = std::time::Duration::from_secs(1);
         assert!(tokio::time::timeout(short, provider.call(estimated(group, 50), endless)).await.is_err());
         assert_eq!((ledger.lock().spent(), provider.snapshot().in_flight), (money(50), 0));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_lacks_a_lease_holds_no_slot_and_is_made_once_it_is_leased() {
+        let (provider, group, ledger) = provider(Some(money(60)));
+        let lease = |tokens| LeasedPart { amount: money(tokens), ..LeasedPart::default() };
+        ledger.lock().set_lease(lease(10));
+        let lends = async {
+            ledger.until_refill().await;
+            assert_eq!((provider.snapshot().in_flight, provider.calls().made), (0, 0));
+            ledger.update(|ledger| ledger.set_lease(lease(50)));
+        };
+        let (called, ()) = tokio::join!(provider.call(estimated(group, 50), answer(None)), lends);
+        called.unwrap();
+        assert_eq!((provider.calls().made, ledger.lock().spent()), (1, money(50)));
     }
 
     #[tokio::test]

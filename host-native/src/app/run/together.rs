@@ -32,9 +32,12 @@ use tokio::time::sleep;
 use crate::app::config::pipeline::{ColumnKind, PipelineFile};
 use crate::app::error::Error;
 use crate::app::output::{OutputDirectory, OutputError, OutputSpec, SharedDirectory};
+use crate::app::provider::cost::{Money, SharedLedger};
+use crate::app::run::leased_cost::{LeasedCost, StepError};
 use crate::app::run::models::Models;
 use crate::app::run::request::RunRequest;
 use crate::gate::random_seed;
+use crate::host::TokioHost;
 use crate::share::{CLAIM, Claimed, RowGroupQueue, Share, ShareError};
 
 /// How long a process waits before it asks again for a row group, if others hold all that are left.
@@ -43,7 +46,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The time between two announcements of a process at the server.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// How long a process that joins waits until the others have announced themselves.
+/// How long a process that joins waits until the others have announced themselves, and tries again at a
+/// server that fails.
 const ANNOUNCED: Duration = Duration::from_secs(5);
 
 type ClaimFuture = Pin<Box<dyn Future<Output = Result<Option<u32>, OutputError>> + Send>>;
@@ -52,6 +56,10 @@ type ClaimFuture = Pin<Box<dyn Future<Output = Result<Option<u32>, OutputError>>
 pub(super) struct DatasetMember {
     directory: Arc<SharedDirectory>,
     queue: RowGroupQueue,
+    /// The lease of a part of the cost limit, if there is one.
+    cost: tokio::sync::Mutex<Option<LeasedCost>>,
+    /// The text of the cost limit, or nothing.
+    max_cost: String,
     /// How long a call may take, at least [`CLAIM`]. A process makes no progress if calls are in flight and
     /// none has ended for longer.
     patience: Duration,
@@ -109,20 +117,33 @@ pub(super) fn check_together(file: &PipelineFile, request: &RunRequest) -> Resul
     Ok(())
 }
 
-/// Announces a process, and checks that all others that fill the directory use the server at `address`, too.
-async fn check_server(directory: &SharedDirectory, queue: &RowGroupQueue, address: &str) -> Result<(), Error> {
+/// Announces a process, and checks that all others that fill the directory use the server at `address` and
+/// have the same cost limit.
+async fn check_server(
+    directory: &SharedDirectory,
+    queue: &RowGroupQueue,
+    address: &str,
+    max_cost: &str,
+) -> Result<(), Error> {
     let start = Instant::now();
     loop {
         let is_last = start.elapsed() > ANNOUNCED;
-        match queue.announce(&directory.others()?).await {
-            Ok(unknown) => match unknown.first() {
-                None => return Ok(()),
-                Some(process) if is_last => {
-                    let path = directory.process_path(process);
-                    return Err(OutputError::OtherServer { path, address: address.to_string() }.into());
+        let others = directory.others()?;
+        match queue.announce(max_cost, &others).await {
+            Ok(known) => {
+                if let Some(was) = known.iter().flatten().find(|was| *was != max_cost) {
+                    let (path, was, is) = (directory.root().to_path_buf(), limit_text(was), limit_text(max_cost));
+                    return Err(OutputError::OtherCostLimit { path, was, is }.into());
                 }
-                Some(_) => {}
-            },
+                match others.iter().zip(&known).find(|(_, known)| known.is_none()) {
+                    None => return Ok(()),
+                    Some((process, _)) if is_last => {
+                        let path = directory.process_path(process);
+                        return Err(OutputError::OtherServer { path, address: address.to_string() }.into());
+                    }
+                    Some(_) => {}
+                }
+            }
             Err(why) if is_last => {
                 let error = ShareError::Unreachable { address: address.to_string(), why: why.to_string() };
                 return Err(Error::Setting(error.to_string()));
@@ -131,6 +152,22 @@ async fn check_server(directory: &SharedDirectory, queue: &RowGroupQueue, addres
         }
         sleep(BEAT).await;
     }
+}
+
+/// Returns how a user has set the cost limit with the text `max_cost`.
+fn limit_text(max_cost: &str) -> String {
+    if max_cost.is_empty() { "no --max-cost".to_string() } else { format!("--max-cost {max_cost}") }
+}
+
+/// Reads or writes the directory of all processes, on a thread for that.
+pub(super) async fn with_directory<T: Send + 'static>(
+    directory: &Arc<SharedDirectory>,
+    step: impl FnOnce(&SharedDirectory) -> Result<T, OutputError> + Send + 'static,
+) -> Result<T, OutputError> {
+    let root = directory.root().to_path_buf();
+    let directory = Arc::clone(directory);
+    let lost = |error| OutputError::Io { path: root, source: io::Error::other(error) };
+    tokio::task::spawn_blocking(move || step(&directory)).await.unwrap_or_else(|error| Err(lost(error)))
 }
 
 impl DatasetMember {
@@ -145,14 +182,35 @@ impl DatasetMember {
         let name = || format!("{:08x}{:08x}", random_seed(), random_seed());
         let process = name();
         let (directory, output) = SharedDirectory::join(&request.out, spec.clone(), &process, &name(), share.name())?;
+        let directory = Arc::new(directory);
         let queue = share.row_groups(directory.job(), &process);
-        if let Err(error) = check_server(&directory, &queue, share.address()).await {
-            directory.discard(output);
-            return Err(error);
-        }
+        let max_cost = request.max_cost.map_or_else(String::new, Money::exact);
+        let joined = async {
+            check_server(&directory, &queue, share.address(), &max_cost).await?;
+            let Some(limit) = request.max_cost else { return Ok(None) };
+            let leases = share.cost_leases(directory.job(), &process);
+            let host = TokioHost::current().map_err(|error| Error::Internal(error.to_string()))?;
+            let joined = LeasedCost::join(leases, Arc::clone(&directory), limit, host, ANNOUNCED).await;
+            joined.map(Some).map_err(|error| match error {
+                StepError::Files(error) | StepError::OwnFile(error) => error.into(),
+                StepError::Store(why) => {
+                    let error = ShareError::Unreachable { address: share.address().to_string(), why: why.to_string() };
+                    Error::Setting(error.to_string())
+                }
+            })
+        };
+        let cost = match joined.await {
+            Ok(cost) => cost,
+            Err(error) => {
+                directory.discard(output);
+                return Err(error);
+            }
+        };
         let together = Self {
-            directory: Arc::new(directory),
+            directory,
             queue,
+            cost: tokio::sync::Mutex::new(cost),
+            max_cost,
             patience: file.models.iter().map(|model| Duration::from(model.timeout)).fold(CLAIM, Duration::max),
             held: Mutex::default(),
             progress: Mutex::new(Instant::now()),
@@ -212,7 +270,7 @@ impl DatasetMember {
                 // The store has lost it, and hands it out again. This process goes on with it.
                 Ok(Claimed::RowGroup(row_group)) if self.held.lock().contains(&row_group) => continue,
                 Ok(Claimed::RowGroup(row_group)) => {
-                    if self.with_directory(move |directory| directory.complete(row_group)).await? {
+                    if with_directory(&self.directory, move |directory| directory.complete(row_group)).await? {
                         self.acknowledge(row_group).await;
                         continue;
                     }
@@ -221,7 +279,7 @@ impl DatasetMember {
                     return Ok(Some(row_group));
                 }
                 Ok(Claimed::Empty) => {
-                    let missing = self.with_directory(SharedDirectory::missing).await?;
+                    let missing = with_directory(&self.directory, SharedDirectory::missing).await?;
                     if missing.is_empty() {
                         return Ok(None);
                     }
@@ -235,7 +293,7 @@ impl DatasetMember {
                 Err(error) => Some(error),
             };
             // The files count, not the store.
-            if error.is_some() && self.with_directory(SharedDirectory::missing).await?.is_empty() {
+            if error.is_some() && with_directory(&self.directory, SharedDirectory::missing).await?.is_empty() {
                 return Ok(None);
             }
             self.others_hold_all.store(error.is_none(), Ordering::Relaxed);
@@ -246,17 +304,6 @@ impl DatasetMember {
             }
             sleep(PAUSE).await;
         }
-    }
-
-    /// Reads or writes the directory of all processes, on a thread for that.
-    async fn with_directory<T: Send + 'static>(
-        &self,
-        step: impl FnOnce(&SharedDirectory) -> Result<T, OutputError> + Send + 'static,
-    ) -> Result<T, OutputError> {
-        let directory = Arc::clone(&self.directory);
-        let root = self.directory.root().to_path_buf();
-        let lost = |error| OutputError::Io { path: root, source: io::Error::other(error) };
-        tokio::task::spawn_blocking(move || step(&directory)).await.unwrap_or_else(|error| Err(lost(error)))
     }
 
     /// Acknowledges a row group that is written.
@@ -299,7 +346,7 @@ impl DatasetMember {
         let announce = async {
             loop {
                 // It is tried again in time.
-                let _ = self.queue.announce(&[]).await;
+                let _ = self.queue.announce(&self.max_cost, &[]).await;
                 sleep(BEAT).await;
             }
         };
@@ -307,6 +354,14 @@ impl DatasetMember {
             () = refresh => {}
             () = announce => {}
             _ = is_leaving.wait_for(|is_leaving| *is_leaving) => {}
+        }
+    }
+
+    /// Leases parts of the cost limit for the calls of `ledger` until the run ends, and gives back what is
+    /// left.
+    pub(super) async fn keep_cost(&self, ledger: &SharedLedger) {
+        if let Some(cost) = &mut *self.cost.lock().await {
+            cost.keep(ledger, self.is_leaving.subscribe(), |warning| self.warnings.lock().push(warning)).await;
         }
     }
 
