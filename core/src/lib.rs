@@ -138,6 +138,8 @@ pub mod limit;
 mod map;
 #[cfg(feature = "serde")]
 mod millis;
+#[cfg(feature = "serde")]
+mod number;
 pub mod observe;
 mod panics;
 pub mod pipeline;

@@ -200,6 +200,16 @@ impl fmt::Display for Duration {
 pub trait Clock {
     /// Returns the present instant.
     fn now(&self) -> Instant;
+
+    /// Returns for how long the machine was suspended so far, as far as [`Clock::now`] does not count it. It
+    /// need not be exact, and should not fall. The default is zero: the clock counts this time, or a machine
+    /// is not suspended.
+    ///
+    /// Only the leases of limits that are [shared](crate::share) use it. See
+    /// [`Gate::count_suspended`](crate::gate::Gate::count_suspended).
+    fn suspended(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A clock that moves only when [`advance`](Self::advance) or [`set`](Self::set) is called. Clones share

@@ -56,6 +56,11 @@ impl Clock for TokioHost {
         let elapsed = tokio::time::Instant::now().saturating_duration_since(self.origin);
         Instant::ZERO + elapsed.into()
     }
+
+    #[cfg(feature = "share")]
+    fn suspended(&self) -> tidegate_core::time::Duration {
+        crate::suspend::suspended()
+    }
 }
 
 impl Timer for TokioHost {

@@ -93,6 +93,8 @@ pub mod pipeline;
 mod redis_server;
 #[cfg(feature = "share")]
 pub mod share;
+#[cfg(feature = "share")]
+mod suspend;
 
 /// Runs the examples of the README as doc tests.
 #[cfg(doctest)]

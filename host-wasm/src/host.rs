@@ -4,14 +4,15 @@
 //! `setTimeout` at a time, rounded up; a timer that fires early, or a wait longer than the 2^31 - 1 ms that
 //! `setTimeout` can hold, is armed again, so a sleep never ends before its instant.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use js_sys::Date;
 use tidegate_core::runtime::{Host, Spawn, Timer};
-use tidegate_core::time::{Clock, Instant};
+use tidegate_core::time::{Clock, Duration, Instant};
 use tidegate_local_lock::LocalLock;
 use wasm_bindgen::prelude::*;
 
@@ -21,6 +22,9 @@ use crate::gate::tickets::Notifying;
 const MAX_DELAY_MS: u64 = i32::MAX as u64;
 
 const NANOS_PER_MS: u64 = 1_000_000;
+
+/// The least difference of two clocks that counts as a time in which the machine was suspended, in milliseconds.
+const LEAST_SUSPENDED_MS: f64 = 1_000.0;
 
 #[wasm_bindgen]
 unsafe extern "C" {
@@ -43,6 +47,23 @@ impl Clock for JsHost {
     /// Nanoseconds since the realm's time origin, as fine as the realm lets a script see.
     fn now(&self) -> Instant {
         Instant::from_nanos((performance_now() * NANOS_PER_MS as f64) as u64)
+    }
+
+    /// Found by the clock of the machine, which goes on, as `performance.now()` stops on Linux. A step of a second or
+    /// more ahead of `performance.now()` between two calls counts, so a clock that is set forward counts, too: the
+    /// share is then renewed by the next beat.
+    fn suspended(&self) -> Duration {
+        thread_local! {
+            /// By how much the clock of the machine was ahead at the last call, and the sum of its steps, in
+            /// milliseconds.
+            static AHEAD: Cell<(f64, f64)> = const { Cell::new((f64::NAN, 0.0)) };
+        }
+        let ahead = Date::now() - performance_now();
+        let (last, sum) = AHEAD.get();
+        // There is none before the first call.
+        let step = if ahead - last >= LEAST_SUSPENDED_MS { ahead - last } else { 0.0 };
+        AHEAD.set((ahead, sum + step));
+        Duration::from_nanos(((sum + step) * NANOS_PER_MS as f64) as u64)
     }
 }
 

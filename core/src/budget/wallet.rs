@@ -35,9 +35,13 @@ const DENIED_FOR: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
-pub struct BudgetKey(u64);
+pub struct BudgetKey(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::number::deserialize"))] u64);
 
 impl BudgetKey {
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     /// Returns the keys of all budgets of a resource, in their order. Several budgets of one dimension and
     /// window have different keys.
     pub fn of_each(budgets: &[BudgetConfig]) -> impl Iterator<Item = Self> + '_ {
@@ -62,6 +66,7 @@ impl BudgetKey {
 /// What the wallets of a resource may spend from now on. [`Member::wallet_lease`](crate::share::Member)
 /// returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WalletLease {
     /// For each budget that the leader has, the sum of all amounts that were granted to this process.
     pub granted: BTreeMap<BudgetKey, u64>,
@@ -71,6 +76,8 @@ pub struct WalletLease {
 
 /// How the wallets of a resource are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum WalletMode {
     /// There is no lease, or the process leaves. Nothing may be spent, and everything is handed back.

@@ -241,6 +241,17 @@ impl<H: Host> Gate<H> {
         self.shared.command(|state, now| command(&mut GateControl(&mut state.machine), now))
     }
 
+    /// Makes the limits of this gate count the time of [`Clock::suspended`](crate::time::Clock::suspended)
+    /// from now on. It has no effect on a limit whose
+    /// [`set_suspended`](crate::limit::LimitAlgorithm::set_suspended) does nothing.
+    ///
+    /// [`SharedLimit::install`] calls this. Call it before you install a
+    /// [`MemberHandle`](crate::share::MemberHandle) by [`GateControl::set_algorithm`]. From then on, each
+    /// command that reads the clock makes one more reading, outside the lock.
+    pub fn count_suspended(&self) {
+        self.shared.count_suspended();
+    }
+
     /// Emits the pending events to `sinks`, outside the lock.
     ///
     /// Events are recorded after a call of [`set_interest`](RequestAdmission::set_interest). Call this method
@@ -262,16 +273,14 @@ impl<H: Host> Gate<H> {
     /// Returns the state of one resource, or `None` if it is not registered. Changes nothing.
     #[must_use]
     pub fn snapshot(&self, resource: ResourceId) -> Option<ResourceSnapshot> {
-        let now = self.shared.host.now();
-        self.shared.read(|state| state.machine.snapshot(now, resource))
+        self.shared.read_now(|machine, now| machine.snapshot(now, resource))
     }
 
     /// Returns the figures of one resource that change with each call, or `None` if it is not registered.
     /// Changes nothing. Cheaper than [`Gate::snapshot`].
     #[must_use]
     pub fn stats(&self, resource: ResourceId) -> Option<ResourceStats> {
-        let now = self.shared.host.now();
-        self.shared.read(|state| state.machine.stats(now, resource))
+        self.shared.read_now(|machine, now| machine.stats(now, resource))
     }
 
     /// Returns the host that the gate runs on. A run that calls through the gate uses the same host.

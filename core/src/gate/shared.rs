@@ -6,6 +6,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Poll, Waker};
 
 use lock_api::{Mutex, MutexGuard, RawMutex};
@@ -24,12 +25,15 @@ use crate::request::{
     ResourceId, Retry,
 };
 use crate::runtime::Host;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::wake_list::WakeList;
 use crate::yielding::TaskToken;
 
 pub(crate) struct Shared<H: Host> {
     pub(super) host: H,
+    /// Whether a limit counts the time for which the machine was suspended. It is read before the lock is
+    /// taken.
+    counts_suspended: AtomicBool,
     state: Mutex<H::Lock, GateState<H::Lock>>,
 }
 
@@ -102,7 +106,23 @@ impl<H: Host> Shared<H> {
     pub(super) fn new(host: H, machine: Recorded<RequestAdmission>) -> Arc<Self> {
         let (runs, waiters, timer) = (Runs::new(), WaiterSlab::default(), TimerSlot::default());
         let health_calls = PendingHealthCalls::default();
-        Arc::new(Self { host, state: Mutex::new(GateState { machine, runs, waiters, health_calls, timer }) })
+        let state = Mutex::new(GateState { machine, runs, waiters, health_calls, timer });
+        Arc::new(Self { host, counts_suspended: AtomicBool::new(false), state })
+    }
+
+    /// Makes each later command that reads the clock read [`Clock::suspended`](crate::time::Clock), too.
+    pub(super) fn count_suspended(&self) {
+        self.counts_suspended.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the present instant, and for how long the machine was suspended before, as far as a limit
+    /// counts it.
+    #[inline]
+    fn read_clock(&self) -> (Instant, Duration) {
+        let now = self.host.now();
+        // A lease must not last longer if the machine is suspended between the two readings.
+        let counts = self.counts_suspended.load(Ordering::Relaxed);
+        (now, if counts { self.host.suspended() } else { Duration::ZERO })
     }
 
     /// Runs one command on the machine and delivers the resulting answers.
@@ -111,8 +131,8 @@ impl<H: Host> Shared<H> {
     /// lease in it must be in a permit. The result of `command` is dropped by the caller, outside the lock.
     #[inline]
     pub(super) fn command<R>(&self, command: impl FnOnce(&mut GateState<H::Lock>, Instant) -> R) -> R {
-        let now = self.host.now();
-        Self::run(self.state.lock(), now, command)
+        let clock = self.read_clock();
+        Self::run(self.state.lock(), clock, command)
     }
 
     /// Runs a command like [`Shared::command`], for one that seldom depends on the time.
@@ -121,7 +141,7 @@ impl<H: Host> Shared<H> {
     /// clock readings would make an uncontended acquire and finish half as expensive again (see the admission
     /// bench). This method therefore first checks, under the lock, whether the machine needs the time. If so,
     /// it releases the lock for the reading, because the clock is external code. Otherwise the command gets
-    /// the latest instant that was passed to the machine.
+    /// the latest instant that was passed to the machine. A shared limit always needs the time.
     #[inline]
     fn untimed_command<R>(
         &self,
@@ -129,23 +149,25 @@ impl<H: Host> Shared<H> {
         command: impl FnOnce(&mut GateState<H::Lock>, Instant) -> R,
     ) -> R {
         let mut state = self.state.lock();
-        let now = if needs_clock(&state.machine) {
+        let clock = if needs_clock(&state.machine) {
             drop(state);
-            let now = self.host.now();
+            let clock = self.read_clock();
             state = self.state.lock();
-            now
+            clock
         } else {
-            state.machine.latest()
+            (state.machine.latest(), Duration::ZERO)
         };
-        Self::run(state, now, command)
+        Self::run(state, clock, command)
     }
 
     #[inline]
     fn run<R>(
-        state: MutexGuard<'_, H::Lock, GateState<H::Lock>>,
-        now: Instant,
+        mut state: MutexGuard<'_, H::Lock, GateState<H::Lock>>,
+        (now, suspended): (Instant, Duration),
         command: impl FnOnce(&mut GateState<H::Lock>, Instant) -> R,
     ) -> R {
+        // It never falls, so zero has no effect.
+        state.machine.set_suspended(suspended);
         let mut held = Command { state: Some(state), now };
         let result = held.state.as_mut().map(|state| command(state, now));
         drop(held);
@@ -155,6 +177,14 @@ impl<H: Host> Shared<H> {
     /// Reads the state without a command.
     pub(super) fn read<R>(&self, read: impl FnOnce(&GateState<H::Lock>) -> R) -> R {
         read(&self.state.lock())
+    }
+
+    /// Reads the machine as it is now, without a command.
+    pub(super) fn read_now<R>(&self, read: impl FnOnce(&RequestAdmission, Instant) -> R) -> R {
+        let (now, suspended) = self.read_clock();
+        let mut state = self.state.lock();
+        state.machine.set_suspended(suspended);
+        read(&state.machine, now)
     }
 
     /// Moves the pending events to the end of `into`.
@@ -198,8 +228,7 @@ impl<H: Host> Shared<H> {
         if !self.read(|state| state.machine.needs_clock(resource)) {
             return true;
         }
-        let now = self.host.now();
-        self.read(|state| state.machine.may_send(now, resource))
+        self.read_now(|machine, now| machine.may_send(now, resource))
     }
 
     /// Removes a dropped waiter. Releases the lease if one was granted but not taken.

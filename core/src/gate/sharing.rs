@@ -9,13 +9,13 @@ use lock_api::{Mutex, RawMutex};
 use super::{Gate, GateControl};
 use crate::budget::WalletLease;
 use crate::error::ConfigError;
-use crate::limit::{Aimd, LimitChoice, LimitConfig};
+use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
 use crate::request::ResourceId;
 use crate::runtime::Host;
 use crate::share::{
-    Member, MemberHandle, MemberId, MemberState, Role, Session, SessionSettings, StoreReply, StoreStep,
+    MemberCommand, MemberHandle, MemberId, MemberState, Role, Session, SessionSettings, StoreReply, StoreStep,
 };
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 
 /// A resource whose limit is a share: connects the [`Session`] of this process to the gate.
 ///
@@ -25,6 +25,7 @@ use crate::time::{Duration, Instant};
 pub struct SharedLimit<H: Host, L: RawMutex> {
     gate: Gate<H>,
     resource: ResourceId,
+    member: MemberId,
     session: Mutex<L, Session<L>>,
 }
 
@@ -32,8 +33,9 @@ impl<H: Host, L: RawMutex + Send + Sync + 'static> SharedLimit<H, L> {
     /// Makes the limit of a resource a share. No call starts until the first share arrives. A resource whose
     /// limit was shared already is shared anew.
     ///
-    /// `random` returns a number below 2^53 that differs between processes, and between calls. `suspended` is
-    /// that of [`MemberHandle::new`].
+    /// `random` returns a number below 2^53 that differs between processes, and between calls. The leases
+    /// count the time of [`Clock::suspended`](crate::time::Clock::suspended): this calls
+    /// [`Gate::count_suspended`], also if it fails.
     ///
     /// # Errors
     ///
@@ -43,49 +45,52 @@ impl<H: Host, L: RawMutex + Send + Sync + 'static> SharedLimit<H, L> {
         resource: ResourceId,
         settings: SessionSettings,
         mut random: impl FnMut() -> u64,
-        suspended: fn() -> Duration,
     ) -> Result<Self, ConfigError> {
-        // The leader has the ramp. A ramp of its own here would hold back the share.
-        let local = LimitConfig { ramp: Duration::ZERO, ..settings.limit.clone() };
+        gate.shared.count_suspended();
+        let (id, seed) = (MemberId(random()), random());
         let member = gate.with(|machine, now| {
-            let cap = machine.stats(now, resource).map_or(1, |stats| stats.effective_max);
-            let own = match settings.choice.make()? {
-                Some(algorithm) => algorithm,
-                None => Box::new(Aimd::new(settings.limit.clone(), cap)?),
+            let share = |member| {
+                let handle = MemberHandle::<L>::new(member);
+                (Box::new(handle.clone()) as Box<dyn LimitAlgorithm>, handle)
             };
-            let start = now + suspended();
-            let member = Member::new(start, MemberId(random()), settings.share, own, random())?;
-            let member = MemberHandle::<L>::new(member, suspended);
-            machine.reconfigure(now, resource, local)?;
-            machine.set_algorithm(now, resource, Box::new(member.clone()))?;
+            let member = machine.0.share_limit(now, resource, id, seed, &settings, share)?;
             // The first decision grants amounts of the budgets.
             machine.lease_budgets(now, resource, &WalletLease::default())?;
             Ok::<_, ConfigError>(member)
         })?;
-        Ok(Self { gate: gate.clone(), resource, session: Mutex::new(Session::new(member, settings)) })
+        let session = Mutex::new(Session::new(member, settings));
+        Ok(Self { gate: gate.clone(), resource, member: id, session })
     }
 }
 
+/// Commands of the member run under the lock of the gate, so that they have one order with those of the gate,
+/// also in a recording.
 impl<H: Host, L: RawMutex> SharedLimit<H, L> {
-    /// Makes the steps that are due, see [`Session::handle_timeout`]. O(leases + groups) if there are any.
+    /// Makes the steps that are due, see [`Session::handle_timeout`]. O(leases + groups) if there are any,
+    /// and up to 1,024 ends of calls are copied for a report. Those of the member run under the lock of the
+    /// gate.
     pub fn update(&self) {
-        let now = self.gate.host().now();
-        if self.poll_timeout().is_none_or(|at| at > now) {
+        let now = self.now();
+        if self.session.lock().poll_timeout().is_none_or(|at| at > now) {
             return;
         }
-        let is_member_due = self.session.lock().is_member_due(now);
-        let (demand, cap, budgets, wallets) = self.gate.with(|machine, now| {
+        let (now, cap, budgets) = self.gate.with(|machine, now| {
             self.lease_budgets(machine, now);
+            let mut session = self.session.lock();
+            if session.is_member_due(now) {
+                session.set_wallets(machine.report_budgets(now, self.resource));
+                machine.0.record_member(now, self.resource, self.member, || MemberCommand::HandleTimeout);
+                session.handle_member_timeout(now, &machine.demand(self.resource));
+                machine.0.add_room(now, self.resource);
+            }
             let cap = machine.stats(now, self.resource).map_or(1, |stats| stats.effective_max);
-            let wallets = is_member_due.then(|| machine.report_budgets(now, self.resource));
-            (machine.demand(self.resource), cap, machine.budgets(self.resource), wallets)
+            (now, cap, machine.budgets(self.resource))
         });
+        // A decision takes long, and calls need not wait for it, unless another thread gives a command of the
+        // member meanwhile.
         let mut session = self.session.lock();
         session.set_budgets(budgets);
-        if let Some(wallets) = wallets {
-            session.set_wallets(wallets);
-        }
-        session.handle_timeout(now, &demand, cap);
+        session.handle_leader_timeout(now, cap);
     }
 
     /// Applies the present lease of the budgets to the gate.
@@ -103,35 +108,55 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
     /// Handles the reply to the last step of a role, see [`Session::on_reply`], and serves the waiters of
     /// the gate after a change of the share.
     pub fn on_reply(&self, role: Role, reply: Result<StoreReply, String>) {
-        let has_changed = match role {
-            // No call may start between the two: it would spend amounts of a lease that has lapsed.
-            Role::Member => self.gate.with(|machine, now| {
-                let has_changed = self.session.lock().on_reply(now, role, reply);
-                self.lease_budgets(machine, now);
-                has_changed
-            }),
-            // It changes no lease. A decision takes long, and calls need not wait for it.
-            Role::Leader => self.session.lock().on_reply(self.gate.host().now(), role, reply),
-        };
-        if has_changed {
-            self.refresh();
+        if role == Role::Leader {
+            // It changes no share. The decision of a leader takes long, and calls need not wait for it.
+            let now = self.now();
+            self.session.lock().on_reply(now, role, reply);
+            return;
         }
+        // No call may start between the two: it would spend amounts of a lease that has lapsed.
+        self.gate.with(|machine, now| {
+            let mut is_recorded = false;
+            let has_changed = self.session.lock().on_reply_recorded(now, role, reply, |decision| {
+                let command = || MemberCommand::OnDecision(decision.part_of(self.member));
+                machine.0.record_member(now, self.resource, self.member, command);
+                is_recorded = true;
+            });
+            if is_recorded {
+                machine.0.add_room(now, self.resource);
+            }
+            self.lease_budgets(machine, now);
+            if has_changed {
+                self.refresh(machine, now);
+            }
+        });
     }
 
     /// Leaves: see [`Session::leave`].
     pub fn leave(&self) {
-        self.session.lock().leave(self.gate.host().now());
-        self.refresh();
+        self.gate.with(|machine, now| {
+            machine.0.record_member(now, self.resource, self.member, || MemberCommand::Leave);
+            self.session.lock().leave(now);
+            machine.0.add_room(now, self.resource);
+            self.refresh(machine, now);
+        });
     }
 
-    fn refresh(&self) {
+    /// Returns the present instant, after it has passed the time for which the machine was suspended to the
+    /// member. Outside of a command, each use of the time of the session begins with it.
+    fn now(&self) -> Instant {
+        self.gate.shared.read_now(|_, now| now)
+    }
+
+    fn refresh(&self, machine: &mut GateControl<'_>, now: Instant) {
         // The resource is one of the gate's.
-        let _ = self.gate.with(|machine, now| machine.refresh_limit(now, self.resource));
+        let _ = machine.refresh_limit(now, self.resource);
     }
 
     /// Returns when to call [`SharedLimit::update`]: see [`Session::poll_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        self.now();
         self.session.lock().poll_timeout()
     }
 
@@ -144,7 +169,7 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
     /// Returns the state of the share now, to show.
     #[must_use]
     pub fn state(&self) -> MemberState {
-        let now = self.gate.host().now();
+        let now = self.now();
         self.session.lock().state(now)
     }
 

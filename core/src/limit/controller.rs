@@ -324,6 +324,20 @@ impl Controller {
         self.algorithm.interval()
     }
 
+    /// Returns the limit of the algorithm as it states it, which may be 0.
+    pub(crate) fn room(&self, now: Instant) -> u32 {
+        self.algorithm.limit(now)
+    }
+
+    pub(crate) fn algorithm_mut(&mut self) -> &mut (dyn LimitAlgorithm + 'static) {
+        &mut *self.algorithm
+    }
+
+    /// Sets the time for which the clock of the host has stopped in all.
+    pub(crate) fn set_suspended(&mut self, suspended: Duration) {
+        self.algorithm.set_suspended(suspended);
+    }
+
     /// Continues at a rate that another process has learned.
     pub(crate) fn set_interval(&mut self, now: Instant, interval: Duration) {
         self.algorithm.set_interval(now, interval);

@@ -30,6 +30,7 @@ mod start_up;
 pub mod tide;
 pub mod vegas;
 
+use core::any::Any;
 use core::fmt;
 
 use crate::call::Outcome;
@@ -98,7 +99,7 @@ pub struct LimitState {
 /// [`RequestAdmission::set_algorithm`](crate::request::RequestAdmission::set_algorithm), which a
 /// [`GateControl`](crate::gate::GateControl) has, too. To try it in virtual time first, use
 /// `sim::world::World::with_limit` (feature `sim`).
-pub trait LimitAlgorithm: Send {
+pub trait LimitAlgorithm: Any + Send {
     /// Returns the limit in force at `now`.
     fn limit(&self, now: Instant) -> u32;
 
@@ -165,6 +166,11 @@ pub trait LimitAlgorithm: Send {
     fn may_send(&self, _now: Instant) -> bool {
         true
     }
+
+    /// Handles that the clock of the host has stopped, for example while the machine was suspended.
+    /// `suspended` is the time for which it has done so in all. A limit that lapses by another clock, such as
+    /// a leased [share](crate::share), adds it to each instant. The default does nothing.
+    fn set_suspended(&mut self, _suspended: Duration) {}
 
     /// Sets the maximum of the limit to `max` from now on. If `lifts` is true, a limit that equals its old
     /// maximum and was never cut may rise to the new one.

@@ -1,6 +1,9 @@
 //! The decisions of each machine that the digest includes.
 
+use alloc::collections::BTreeMap;
+
 use super::recorder::Digest;
+use crate::budget::{BudgetKey, WalletReport};
 use crate::lease::LeaseId;
 use crate::pipeline::{FinishedRowGroup, PipelineEffect, Task};
 use crate::request::{self, AcquireResult, AfterCall, Denial, RequestLease};
@@ -72,6 +75,18 @@ impl Digest {
             request::RequestEffect::Granted { waiter, lease } => self.granted(waiter.to_bits(), lease.id()),
             request::RequestEffect::Denied { waiter, denial } => self.denied(waiter.to_bits(), denial),
             request::RequestEffect::HealthCall { lease } => self.granted(u64::MAX, lease.id()),
+        }
+    }
+
+    /// Adds the limit of a resource after a command of its member, or `None` if there is no such resource.
+    pub(super) fn room(&mut self, limit: Option<u32>) {
+        self.hash_words([8, limit.map_or(u64::MAX, u64::from)]);
+    }
+
+    pub(super) fn wallets(&mut self, wallets: &BTreeMap<BudgetKey, WalletReport>) {
+        self.hash_words([9, wallets.len() as u64]);
+        for (key, WalletReport { granted, left, spent, call, need }) in wallets {
+            self.hash_words([key.number(), *granted, *left, *spent, *call, *need]);
         }
     }
 

@@ -44,6 +44,27 @@
 //! A log is stored as [`LogLine`]s: a header, the commands, and an end with the digests of the run. A host
 //! only parses lines. [`LogReader`] reads them, and detects a log that was truncated, shuffled or changed.
 //!
+//! # Shared limits
+//!
+//! If several processes [share](crate::share) a limit through a [`SharedLimit`](crate::gate::SharedLimit),
+//! the log of a process contains these [commands](crate::request::RequestCommand), too:
+//!
+//! | command | when |
+//! | --- | --- |
+//! | `share_limit` | the limit becomes a share: the id, the seed and the settings of its member |
+//! | `drive_member` | a beat of the member, its part of a decision of the leader, or the process leaves |
+//! | `refresh_limit` | a decision was adopted, or the process leaves |
+//! | `lease_budgets` | the amounts of budgets change that the process may spend |
+//! | `report_budgets` | before each report, if the resource has budgets |
+//! | `set_suspended` | the machine was suspended |
+//!
+//! The replay makes the same member and gives it the same commands, so it needs no store and no other
+//! process. What the process sends to the store decides nothing here, and is not replayed. Neither is a
+//! [leader](crate::share::Coordinator): its decisions are in the log as its own member has read them, so the
+//! log does not show why it gave these shares.
+//!
+//! # What cannot be recorded
+//!
 //! Code cannot be recorded. This concerns a custom [task policy](crate::task::TaskPolicy) or a custom [limit
 //! algorithm](crate::limit::LimitAlgorithm) of the host. A run with such a policy is replayed with
 //! [`Replay::with_policy`]. The replay of a log in which such a limit algorithm was set fails with
@@ -61,6 +82,8 @@ mod request;
 mod tests;
 #[cfg(all(test, feature = "sim"))]
 mod tests_log;
+#[cfg(all(test, feature = "sim"))]
+mod tests_share;
 
 pub use command::{Command, merge};
 pub use log::{LineError, Log, LogError, LogLine, LogReader, Replayed, UnreadableLine};
@@ -69,5 +92,6 @@ pub use recorder::{MAX_PENDING, Sequence, Stamped};
 
 pub use replayer::{Header, Replay, ReplayError};
 
-/// The version of the format of headers and entries.
+/// The version of the format of headers and entries. It rises when logs of the version before cannot be read
+/// any more, and not for a new command.
 pub const SCHEMA: u32 = 4;

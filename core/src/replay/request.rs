@@ -14,7 +14,8 @@ use crate::request::{
     AcquireResult, AfterCall, Completion, Denial, Domain, FallbackId, GroupId, ProviderModelId, Request,
     RequestAdmission, RequestCommand, RequestEffect, RequestLease, ResourceId, Retry, WaiterId,
 };
-use crate::time::Instant;
+use crate::share::{HostedMember, Member, MemberCommand, MemberId, SessionSettings};
+use crate::time::{Duration, Instant};
 use crate::yielding::{TaskResources, TaskToken};
 
 impl Machine for RequestAdmission {
@@ -85,10 +86,56 @@ impl Recorded<RequestAdmission> {
         self.record_accepted(command, answer)
     }
 
-    /// Calls [`RequestAdmission::refresh_limit`]. It is not recorded: the log of a machine with a custom
-    /// limit algorithm cannot be replayed.
+    /// Calls [`RequestAdmission::share_limit`], and records it unless it fails.
+    pub(crate) fn share_limit<T>(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        id: MemberId,
+        seed: u64,
+        settings: &SessionSettings,
+        share: impl FnOnce(Member) -> (Box<dyn LimitAlgorithm>, T),
+    ) -> Result<T, ConfigError> {
+        let command = self.prepare(|| {
+            let settings = Box::new(settings.clone());
+            RequestCommand::ShareLimit { now, resource, id, seed, settings }
+        });
+        let answer = self.machine.share_limit(now, resource, id, seed, settings, share);
+        self.record_accepted(command, answer)
+    }
+
+    /// Records a command of the member `id`. The caller then applies it, calls [`Self::add_room`], and only
+    /// then gives any other command.
+    pub(crate) fn record_member(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        id: MemberId,
+        command: impl FnOnce() -> MemberCommand,
+    ) {
+        self.record(|| RequestCommand::DriveMember { now, resource, id, command: command() });
+    }
+
+    /// Adds the result of a command of a member to the digest: the limit of the resource after it.
+    pub(crate) fn add_room(&mut self, now: Instant, resource: ResourceId) {
+        let machine = &self.machine;
+        self.recorder.add_result(|digest| digest.room(machine.room(now, resource)));
+    }
+
+    /// Calls [`RequestAdmission::set_suspended`], and records it if it has an effect.
+    #[inline]
+    pub fn set_suspended(&mut self, suspended: Duration) {
+        if suspended > self.machine.suspended() {
+            self.record(|| RequestCommand::SetSuspended { suspended });
+            self.machine.set_suspended(suspended);
+        }
+    }
+
+    /// Calls [`RequestAdmission::refresh_limit`], and records it unless it fails.
     pub fn refresh_limit(&mut self, now: Instant, resource: ResourceId) -> Result<(), ConfigError> {
-        self.machine.refresh_limit(now, resource)
+        let command = self.prepare(|| RequestCommand::RefreshLimit { now, resource });
+        let answer = self.machine.refresh_limit(now, resource);
+        self.record_accepted(command, answer)
     }
 
     /// Calls [`RequestAdmission::choose_algorithm`], and records it unless it fails.
@@ -115,20 +162,30 @@ impl Recorded<RequestAdmission> {
         self.record_accepted(command, answer)
     }
 
-    /// Calls [`RequestAdmission::lease_budgets`]. It is not recorded: the log of a machine with a custom
-    /// limit algorithm, such as a share, cannot be replayed.
+    /// Calls [`RequestAdmission::lease_budgets`], and records it unless it fails or has no effect.
     pub fn lease_budgets(
         &mut self,
         now: Instant,
         resource: ResourceId,
         lease: &WalletLease,
     ) -> Result<(), ConfigError> {
-        self.machine.lease_budgets(now, resource, lease)
+        if self.machine.has_budget_lease(resource, lease) {
+            return Ok(());
+        }
+        let command = self.prepare(|| RequestCommand::LeaseBudgets { now, resource, lease: lease.clone() });
+        let answer = self.machine.lease_budgets(now, resource, lease);
+        self.record_accepted(command, answer)
     }
 
-    /// Calls [`RequestAdmission::report_budgets`]. It is not recorded, as with [`Self::lease_budgets`].
+    /// Calls [`RequestAdmission::report_budgets`], and records it unless the resource has no budgets.
     pub fn report_budgets(&mut self, now: Instant, resource: ResourceId) -> BTreeMap<BudgetKey, WalletReport> {
-        self.machine.report_budgets(now, resource)
+        if self.machine.budgets(resource).is_empty() {
+            return BTreeMap::new();
+        }
+        self.record(|| RequestCommand::ReportBudgets { now, resource });
+        let wallets = self.machine.report_budgets(now, resource);
+        self.recorder.add_result(|digest| digest.wallets(&wallets));
+        wallets
     }
 
     /// Records and calls [`RequestAdmission::correct_budget`].
@@ -312,6 +369,21 @@ impl Recorded<RequestAdmission> {
                 drop(self.choose_algorithm(*now, *resource, *choice));
             }
             RequestCommand::SetAlgorithm { .. } => return Err(ForeignCode("a limit algorithm")),
+            RequestCommand::ShareLimit { now, resource, id, seed, settings } => {
+                let share = |member| (Box::new(HostedMember::new(member)) as Box<dyn LimitAlgorithm>, ());
+                drop(self.share_limit(*now, *resource, *id, *seed, settings, share));
+            }
+            RequestCommand::DriveMember { now, resource, id, command } => {
+                self.record_member(*now, *resource, *id, || command.clone());
+                self.machine.drive_member(*now, *resource, *id, command);
+                self.add_room(*now, *resource);
+            }
+            RequestCommand::RefreshLimit { now, resource } => drop(self.refresh_limit(*now, *resource)),
+            RequestCommand::SetSuspended { suspended } => self.set_suspended(*suspended),
+            RequestCommand::LeaseBudgets { now, resource, lease } => {
+                drop(self.lease_budgets(*now, *resource, lease));
+            }
+            RequestCommand::ReportBudgets { now, resource } => drop(self.report_budgets(*now, *resource)),
             RequestCommand::SetBudgets { now, resource, budgets } => {
                 drop(self.set_budgets(*now, *resource, budgets));
             }

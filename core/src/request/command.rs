@@ -1,15 +1,17 @@
 //! The commands of request admission as values, for recording and replay.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::keys::{Domain, ProviderModelId, Request, ResourceId};
 use super::result::{Retry, WaiterId};
-use crate::budget::{BudgetConfig, RateLimitFeedback};
+use crate::budget::{BudgetConfig, RateLimitFeedback, WalletLease};
 use crate::call::Completion;
 use crate::lease::LeaseId;
 use crate::limit::{LimitChoice, LimitConfig};
-use crate::time::Instant;
+use crate::share::{MemberCommand, MemberId, SessionSettings};
+use crate::time::{Duration, Instant};
 use crate::yielding::TaskToken;
 
 /// A command of a [`RequestAdmission`](super::RequestAdmission): one variant for each method, with the
@@ -48,6 +50,38 @@ pub enum RequestCommand {
     },
     /// A custom algorithm cannot be recorded, so replaying this command is an error.
     SetAlgorithm {
+        now: Instant,
+        resource: ResourceId,
+    },
+    /// The limit of the resource becomes a share of one that several processes [share](crate::share).
+    ShareLimit {
+        now: Instant,
+        resource: ResourceId,
+        id: MemberId,
+        seed: u64,
+        settings: Box<SessionSettings>,
+    },
+    /// A command of the [`Member`](crate::share::Member) `id`. It has no effect if this member is not the
+    /// limit of the resource any more.
+    DriveMember {
+        now: Instant,
+        resource: ResourceId,
+        id: MemberId,
+        command: MemberCommand,
+    },
+    RefreshLimit {
+        now: Instant,
+        resource: ResourceId,
+    },
+    SetSuspended {
+        suspended: Duration,
+    },
+    LeaseBudgets {
+        now: Instant,
+        resource: ResourceId,
+        lease: WalletLease,
+    },
+    ReportBudgets {
         now: Instant,
         resource: ResourceId,
     },

@@ -26,6 +26,7 @@ pub enum OnLoss {
 /// The settings of sharing. A setting out of range is an error of [`Member::new`](super::Member::new) and
 /// [`Coordinator::take_over`](super::Coordinator::take_over).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ShareConfig {
     /// How long a lease lasts, above `beat`. Default 5 s.
     pub ttl: Duration,

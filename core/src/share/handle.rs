@@ -1,13 +1,98 @@
-//! A member that request admission and a host drive together.
+//! A member as the limit of a resource, and as one that request admission and a host drive together.
 
 use alloc::sync::Arc;
 use core::fmt;
 
 use lock_api::{Mutex, RawMutex};
 
-use super::member::Member;
+use super::member::{Member, MemberCommand};
+use super::message::MemberId;
 use crate::limit::{CallReport, LimitAlgorithm};
 use crate::time::{Duration, Instant};
+
+/// A member, and the time by which its clock is ahead of that of the host.
+///
+/// A lease must lapse while a machine is suspended, and the clocks of most hosts stop then. So the clock of
+/// the member is that of the host plus the time for which the machine was suspended. As a limit algorithm,
+/// this converts the instants.
+#[derive(Debug)]
+pub(crate) struct HostedMember {
+    member: Member,
+    suspended: Duration,
+}
+
+impl HostedMember {
+    pub(crate) fn new(member: Member) -> Self {
+        Self { member, suspended: Duration::ZERO }
+    }
+
+    pub(crate) fn id(&self) -> MemberId {
+        self.member.id()
+    }
+
+    /// Applies a recorded command at an instant of the host.
+    pub(crate) fn apply(&mut self, now: Instant, command: &MemberCommand) {
+        self.member.apply(self.to_member(now), command);
+    }
+
+    fn to_member(&self, at: Instant) -> Instant {
+        at + self.suspended
+    }
+
+    fn to_host(&self, at: Instant) -> Instant {
+        Instant::from_nanos(at.as_nanos().saturating_sub(self.suspended.as_nanos()))
+    }
+}
+
+impl LimitAlgorithm for HostedMember {
+    fn limit(&self, now: Instant) -> u32 {
+        self.member.limit(self.to_member(now))
+    }
+
+    fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.member.next_change(self.to_member(now)).map(|at| self.to_host(at))
+    }
+
+    fn on_attempt(&mut self, now: Instant, in_flight: u32) {
+        self.member.on_attempt(self.to_member(now), in_flight);
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        self.member.on_time(self.to_member(now));
+    }
+
+    fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
+        self.member.on_grant(self.to_member(now), grant, in_flight);
+    }
+
+    fn on_outcome(&mut self, now: Instant, call: &CallReport) {
+        self.member.on_outcome(self.to_member(now), call);
+    }
+
+    fn cooldown(&self, now: Instant, call: &CallReport) -> Option<Duration> {
+        self.member.cooldown(self.to_member(now), call)
+    }
+
+    fn on_cooldown(&mut self, now: Instant, until: Instant) {
+        self.member.on_cooldown(self.to_member(now), self.to_member(until));
+    }
+
+    fn opens_at(&self, now: Instant) -> Option<Instant> {
+        self.member.opens_at(self.to_member(now)).map(|at| self.to_host(at))
+    }
+
+    fn may_send(&self, now: Instant) -> bool {
+        self.member.may_send(self.to_member(now))
+    }
+
+    fn set_suspended(&mut self, suspended: Duration) {
+        self.suspended = suspended;
+    }
+
+    fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {
+        self.member.set_max(self.to_member(now), max, lifts);
+    }
+}
 
 /// A handle to a [`Member`] under a lock. Clones are handles to the same member.
 ///
@@ -15,47 +100,42 @@ use crate::time::{Duration, Instant};
 /// through another. After a command of the host that can change the limit, such as [`Member::on_decision`],
 /// the host calls [`refresh_limit`](crate::request::RequestAdmission::refresh_limit), outside the lock.
 ///
-/// A lease must lapse while a machine is suspended, and the clocks of most hosts stop then. So the clock of
-/// the member is that of the host plus the time for which the machine was suspended. The handle converts the
-/// instants of request admission; the host converts its own with [`MemberHandle::to_member`] and
-/// [`MemberHandle::to_host`].
-pub struct MemberHandle<L: RawMutex> {
-    member: Arc<Mutex<L, Member>>,
-    suspended: fn() -> Duration,
-}
+/// The clock of the member is that of the host plus the time of
+/// [`set_suspended`](crate::request::RequestAdmission::set_suspended), so that a lease lapses while the
+/// machine is suspended. A gate calls it after [`Gate::count_suspended`](crate::gate::Gate::count_suspended).
+/// The handle converts the instants of request admission; the host converts its own
+/// with [`MemberHandle::to_member`] and [`MemberHandle::to_host`].
+pub struct MemberHandle<L: RawMutex>(Arc<Mutex<L, HostedMember>>);
 
 impl<L: RawMutex> MemberHandle<L> {
     /// Creates a handle to `member`.
-    ///
-    /// `suspended` returns for how long the machine was suspended so far, as far as the clock of the host
-    /// does not count it. It must not fall.
     #[must_use]
-    pub fn new(member: Member, suspended: fn() -> Duration) -> Self {
-        Self { member: Arc::new(Mutex::new(member)), suspended }
+    pub fn new(member: Member) -> Self {
+        Self(Arc::new(Mutex::new(HostedMember::new(member))))
     }
 
     /// Runs one command on the member, under the lock. `command` must be short, and must not use a handle or
     /// a gate: the gate locks the member as well.
     pub fn with<R>(&self, command: impl FnOnce(&mut Member) -> R) -> R {
-        command(&mut self.member.lock())
+        command(&mut self.0.lock().member)
     }
 
     /// Converts an instant of the host to one of the member.
     #[must_use]
     pub fn to_member(&self, at: Instant) -> Instant {
-        at + (self.suspended)()
+        self.0.lock().to_member(at)
     }
 
     /// Converts an instant of the member to one of the host.
     #[must_use]
     pub fn to_host(&self, at: Instant) -> Instant {
-        Instant::from_nanos(at.as_nanos().saturating_sub((self.suspended)().as_nanos()))
+        self.0.lock().to_host(at)
     }
 }
 
 impl<L: RawMutex> Clone for MemberHandle<L> {
     fn clone(&self) -> Self {
-        Self { member: Arc::clone(&self.member), suspended: self.suspended }
+        Self(Arc::clone(&self.0))
     }
 }
 
@@ -65,48 +145,52 @@ impl<L: RawMutex> fmt::Debug for MemberHandle<L> {
     }
 }
 
-impl<L: RawMutex + Send + Sync> LimitAlgorithm for MemberHandle<L> {
+impl<L: RawMutex + Send + Sync + 'static> LimitAlgorithm for MemberHandle<L> {
     fn limit(&self, now: Instant) -> u32 {
-        self.member.lock().limit(self.to_member(now))
+        self.0.lock().limit(now)
     }
 
     fn next_change(&self, now: Instant) -> Option<Instant> {
-        self.member.lock().next_change(self.to_member(now)).map(|at| self.to_host(at))
+        self.0.lock().next_change(now)
     }
 
     fn on_attempt(&mut self, now: Instant, in_flight: u32) {
-        self.member.lock().on_attempt(self.to_member(now), in_flight);
+        self.0.lock().on_attempt(now, in_flight);
     }
 
     fn on_time(&mut self, now: Instant) {
-        self.member.lock().on_time(self.to_member(now));
+        self.0.lock().on_time(now);
     }
 
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
-        self.member.lock().on_grant(self.to_member(now), grant, in_flight);
+        self.0.lock().on_grant(now, grant, in_flight);
     }
 
     fn on_outcome(&mut self, now: Instant, call: &CallReport) {
-        self.member.lock().on_outcome(self.to_member(now), call);
+        self.0.lock().on_outcome(now, call);
     }
 
     fn cooldown(&self, now: Instant, call: &CallReport) -> Option<Duration> {
-        self.member.lock().cooldown(self.to_member(now), call)
+        self.0.lock().cooldown(now, call)
     }
 
     fn on_cooldown(&mut self, now: Instant, until: Instant) {
-        self.member.lock().on_cooldown(self.to_member(now), self.to_member(until));
+        self.0.lock().on_cooldown(now, until);
     }
 
     fn opens_at(&self, now: Instant) -> Option<Instant> {
-        self.member.lock().opens_at(self.to_member(now)).map(|at| self.to_host(at))
+        self.0.lock().opens_at(now)
     }
 
     fn may_send(&self, now: Instant) -> bool {
-        self.member.lock().may_send(self.to_member(now))
+        self.0.lock().may_send(now)
+    }
+
+    fn set_suspended(&mut self, suspended: Duration) {
+        self.0.lock().set_suspended(suspended);
     }
 
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {
-        self.member.lock().set_max(self.to_member(now), max, lifts);
+        self.0.lock().set_max(now, max, lifts);
     }
 }

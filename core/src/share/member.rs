@@ -39,6 +39,22 @@ pub enum MemberEffect {
     TakeLead(TakeLead),
 }
 
+/// A command of a [`Member`] that can change what it allows, for recording and replay. The other commands of
+/// a host change only its reports and its requests for the lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum MemberCommand {
+    /// [`Member::handle_timeout`].
+    HandleTimeout,
+    /// [`Member::on_decision`]. The shares of the other members are empty: a member uses only their number
+    /// and order.
+    OnDecision(Decision),
+    /// [`Member::leave`].
+    Leave,
+}
+
 /// The state of a member at one instant, to show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -332,10 +348,26 @@ impl Member {
         self.leaves = true;
         self.next_beat = now;
     }
+
+    /// Applies a recorded command, and discards its effects: there is no store.
+    pub(super) fn apply(&mut self, now: Instant, command: &MemberCommand) {
+        match command {
+            MemberCommand::HandleTimeout => self.handle_timeout(now),
+            MemberCommand::OnDecision(decision) => {
+                self.on_decision(now, decision);
+            }
+            MemberCommand::Leave => self.leave(now),
+        }
+        self.effects.clear();
+    }
 }
 
 /// Output and state.
 impl Member {
+    pub(super) fn id(&self) -> MemberId {
+        self.id
+    }
+
     /// Returns what the host does next.
     pub fn poll_effect(&mut self) -> Option<MemberEffect> {
         self.effects.pop_front()

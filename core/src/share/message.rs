@@ -29,7 +29,7 @@ pub(super) const HIGH_VERSION: u64 = MAX_NUMBER - (1 << 40);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
-pub struct MemberId(pub u64);
+pub struct MemberId(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::number::deserialize"))] pub u64);
 
 impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,7 +159,7 @@ impl MemberReport {
 }
 
 /// What a decision gives to one member.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemberShare {
     /// How many calls the member may have in flight.
@@ -199,6 +199,16 @@ pub struct Decision {
     pub is_scarce: bool,
     /// The share of each member that the leader knows. Others have none.
     pub shares: BTreeMap<MemberId, MemberShare>,
+}
+
+impl Decision {
+    /// Returns what the member `id` uses of it: the shares of the others are empty.
+    pub(crate) fn part_of(&self, id: MemberId) -> Self {
+        let own =
+            |member: MemberId, share: &MemberShare| if member == id { share.clone() } else { MemberShare::default() };
+        let shares = self.shares.iter().map(|(member, share)| (*member, own(*member, share))).collect();
+        Self { shares, ..*self }
+    }
 }
 
 /// What the leader knows of one member.

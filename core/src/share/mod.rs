@@ -45,7 +45,9 @@
 //! the member sent the report that the decision acknowledges, by the clock of the member. The leader reclaims
 //! the share TTL x 1.01 after it received that report, by its own clock. The member always stops first if the
 //! rates of the two clocks differ by less than one percent. The clock must count the time in which a machine
-//! is suspended: a [`MemberHandle`] adds it to the clock of the host. A [gate](crate::gate) checks
+//! is suspended: a [`MemberHandle`] adds it to the clock of the host. The host
+//! [reports](crate::time::Clock::suspended) it, and a gate passes it to
+//! [`set_suspended`](crate::request::RequestAdmission::set_suspended). A [gate](crate::gate) checks
 //! [`Member::may_send`] before it returns a permit. A host checks it again if something else is awaited
 //! before the first byte of the call.
 //!
@@ -249,6 +251,9 @@
 //!
 //! Rates that a provider states in its headers, and its health, are not shared: each process has its own.
 //!
+//! The [log](crate::replay#shared-limits) of a recorded gate contains the commands of its members, so that
+//! each process can be replayed alone.
+//!
 //! | types | purpose |
 //! | --- | --- |
 //! | [`ShareConfig`], [`OnLoss`] | the settings |
@@ -283,8 +288,9 @@ pub use config::{OnLoss, ShareConfig};
 pub use coordinator::{Coordinator, CoordinatorEffect};
 pub use cost::{COST_STEPS, CostGrant, CostLease, CostRequest, CostStore, EARLIER_RUNS, MAX_COST, grant_cost};
 pub use cost_session::{CostChange, CostError, CostReply, CostSession, CostStep};
+pub(crate) use handle::HostedMember;
 pub use handle::MemberHandle;
-pub use member::{Member, MemberEffect, MemberState};
+pub use member::{Member, MemberCommand, MemberEffect, MemberState};
 pub use message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, KnownWallet, Lead, LeaderSnapshot, MemberId,
     MemberReport, MemberShare, TakeLead, Term,

@@ -1,6 +1,7 @@
 //! The steps of one process at the store, in their order: those of its member, and those of its leader while
 //! it leads. The [parent module](super) defines the terms.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,11 +12,12 @@ use lock_api::RawMutex;
 use super::config::ShareConfig;
 use super::coordinator::{Coordinator, CoordinatorEffect};
 use super::handle::MemberHandle;
-use super::member::{MemberEffect, MemberState};
-use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberReport, TakeLead, Term};
+use super::member::{Member, MemberEffect, MemberState};
+use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberId, MemberReport, TakeLead, Term};
 use super::store::{MemoryStore, Reports};
 use crate::budget::{BudgetConfig, BudgetKey, WalletLease, WalletReport};
-use crate::limit::{LimitChoice, LimitConfig};
+use crate::error::ConfigError;
+use crate::limit::{Aimd, LimitChoice, LimitConfig};
 use crate::time::Instant;
 
 /// Which of the two machines of a process makes a step.
@@ -98,6 +100,7 @@ impl MemoryStore {
 
 /// The settings with which a limit is shared. All processes that share it use the same.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SessionSettings {
     /// Those of the member and the leader.
     pub share: ShareConfig,
@@ -105,6 +108,18 @@ pub struct SessionSettings {
     pub choice: LimitChoice,
     /// Its further settings.
     pub limit: LimitConfig,
+}
+
+impl SessionSettings {
+    /// Creates a member whose limit on its own has these settings, with a maximum of `cap`. `seed` is that of
+    /// [`Member::new`]. Returns an error if a setting is out of range.
+    pub fn member(&self, now: Instant, id: MemberId, cap: u32, seed: u64) -> Result<Member, ConfigError> {
+        let own = match self.choice.make()? {
+            Some(algorithm) => algorithm,
+            None => Box::new(Aimd::new(self.limit.clone(), cap)?),
+        };
+        Member::new(now, id, self.share, own, seed)
+    }
 }
 
 /// What a step does. The error of each is kept until it succeeds or is not needed any more.
@@ -199,32 +214,42 @@ impl<L: RawMutex> Session<L> {
         self.member.with(|member| member.set_wallets(wallets));
     }
 
-    /// Handles the timeout: makes the steps that are due. `demand` is that of the resource
-    /// ([`RequestAdmission::demand`](crate::request::RequestAdmission::demand)), and `cap` its highest limit.
-    /// An early call has no effect.
+    /// Handles the timeout of both roles: [`Session::handle_member_timeout`] and
+    /// [`Session::handle_leader_timeout`].
     pub fn handle_timeout(&mut self, now: Instant, demand: &[GroupDemand], cap: u32) {
-        let now = self.member.to_member(now);
-        if self.is_member_idle() {
-            let steps = &mut self.steps;
-            let newest = self.newest;
-            self.member.with(|member| {
-                member.set_demand(demand);
-                member.handle_timeout(now);
-                while let Some(effect) = member.poll_effect() {
-                    steps.push_back(match effect {
-                        MemberEffect::Report(report) => StoreStep::Report(report),
-                        MemberEffect::ReadDecision => StoreStep::DecisionsSince { term: newest.0, version: newest.1 },
-                        MemberEffect::TakeLead(request) => StoreStep::TakeLead(request),
-                    });
-                }
-            });
-        }
-        if self.awaited_by_leader.is_none() {
-            self.drive_leader(now, cap);
-        }
+        self.handle_member_timeout(now, demand);
+        self.handle_leader_timeout(now, cap);
     }
 
-    fn drive_leader(&mut self, now: Instant, cap: u32) {
+    /// Makes the steps of the member if it [is due](Session::is_member_due). `demand` is that of the resource
+    /// ([`RequestAdmission::demand`](crate::request::RequestAdmission::demand)).
+    pub fn handle_member_timeout(&mut self, now: Instant, demand: &[GroupDemand]) {
+        if !self.is_member_due(now) {
+            return;
+        }
+        let now = self.member.to_member(now);
+        let steps = &mut self.steps;
+        let newest = self.newest;
+        self.member.with(|member| {
+            member.set_demand(demand);
+            member.handle_timeout(now);
+            while let Some(effect) = member.poll_effect() {
+                steps.push_back(match effect {
+                    MemberEffect::Report(report) => StoreStep::Report(report),
+                    MemberEffect::ReadDecision => StoreStep::DecisionsSince { term: newest.0, version: newest.1 },
+                    MemberEffect::TakeLead(request) => StoreStep::TakeLead(request),
+                });
+            }
+        });
+    }
+
+    /// Makes the steps of the leader that are due, if the process leads. `cap` is the highest limit of the
+    /// resource. An early call has no effect.
+    pub fn handle_leader_timeout(&mut self, now: Instant, cap: u32) {
+        if self.awaited_by_leader.is_some() {
+            return;
+        }
+        let now = self.member.to_member(now);
         let SessionSettings { share, choice, limit } = &self.settings;
         if let Some(lead) = self.new_lead.take() {
             // A new leadership replaces the one before. The settings are in range.
@@ -251,6 +276,17 @@ impl<L: RawMutex> Session<L> {
     /// Handles the store's reply to the last step of `role`, or the text of the error if it failed. Returns
     /// whether the limit of the process may have changed.
     pub fn on_reply(&mut self, now: Instant, role: Role, reply: Result<StoreReply, String>) -> bool {
+        self.on_reply_recorded(now, role, reply, |_| ())
+    }
+
+    /// As [`Session::on_reply`]. `record` gets the decision that the member is about to handle.
+    pub(crate) fn on_reply_recorded(
+        &mut self,
+        now: Instant,
+        role: Role,
+        reply: Result<StoreReply, String>,
+        record: impl FnOnce(&Decision),
+    ) -> bool {
         let now = self.member.to_member(now);
         let awaited = match role {
             Role::Member => self.awaited_by_member.take(),
@@ -272,6 +308,7 @@ impl<L: RawMutex> Session<L> {
                 self.newest = (decision.term, decision.version);
                 // There is a leader again.
                 self.errors.remove(&StepKind::TakeLead);
+                record(&decision);
                 return self.member.with(|member| member.on_decision(now, &decision));
             }
             StoreReply::Lead(lead) => self.on_lead(lead),
@@ -373,7 +410,7 @@ impl<L: RawMutex> Session<L> {
         of_member.into_iter().chain(of_leader).min().map(|at| self.member.to_host(at))
     }
 
-    /// Returns whether [`Session::handle_timeout`] at `now` makes steps of the member.
+    /// Returns whether [`Session::handle_member_timeout`] at `now` makes steps.
     #[must_use]
     pub fn is_member_due(&self, now: Instant) -> bool {
         let now = self.member.to_member(now);
@@ -435,14 +472,13 @@ impl<L: RawMutex> fmt::Debug for Session<L> {
 
 #[cfg(test)]
 mod tests {
-    use alloc::boxed::Box;
     use alloc::vec;
     use alloc::vec::Vec;
 
     use super::*;
     use crate::call::Outcome;
     use crate::limit::{CallReport, Fixed, LimitAlgorithm};
-    use crate::share::{Member, MemberId, OnLoss};
+    use crate::share::OnLoss;
     use crate::time::Duration;
 
     const CAP: u32 = 8;
@@ -453,7 +489,7 @@ mod tests {
         let share = ShareConfig { on_loss: OnLoss::Stop, ..ShareConfig::default() };
         let own = Box::new(Fixed::new(CAP));
         let member = Member::new(Instant::ZERO, MemberId(seed), share, own, seed).unwrap();
-        let member = MemberHandle::new(member, || Duration::ZERO);
+        let member = MemberHandle::new(member);
         let limit = LimitConfig { ramp: Duration::ZERO, ..LimitConfig::default() };
         let settings = SessionSettings { share, choice: LimitChoice::Fixed { limit: CAP }, limit };
         (Session::new(member.clone(), settings), member)

@@ -37,7 +37,7 @@ use tidegate_local_lock::LocalLock;
 
 use crate::id::{SlotKey, Slots};
 use crate::runtime::{Host, Spawn, Timer};
-use crate::time::{Clock, Instant};
+use crate::time::{Clock, Duration, Instant};
 
 /// A single-threaded executor, which owns the tasks and the clock. Dropping it drops its tasks, as a runtime
 /// does on shutdown.
@@ -65,6 +65,7 @@ pub struct Stalled {
 /// The state that an executor shares with its hosts.
 struct Core {
     now: Cell<Instant>,
+    suspended: Cell<Duration>,
     /// The spawned tasks. The slot of a task is empty while the task is polled.
     tasks: RefCell<Slots<Option<Task>>>,
     /// The tasks to poll, oldest wake first. Each task is in it at most once. Wakers push to it from any
@@ -110,6 +111,7 @@ impl Executor {
         Self {
             core: Rc::new(Core {
                 now: Cell::new(Instant::ZERO),
+                suspended: Cell::new(Duration::ZERO),
                 tasks: RefCell::new(Slots::default()),
                 ready: Arc::default(),
                 timers: RefCell::new(Timers::default()),
@@ -296,9 +298,20 @@ impl Clone for SimHost {
     }
 }
 
+impl SimHost {
+    /// Suspends the machine for `span`. Virtual time does not count it, as the clocks of most hosts do not.
+    pub fn suspend(&self, span: Duration) {
+        self.core.suspended.set(self.core.suspended.get() + span);
+    }
+}
+
 impl Clock for SimHost {
     fn now(&self) -> Instant {
         self.core.now.get()
+    }
+
+    fn suspended(&self) -> Duration {
+        self.core.suspended.get()
     }
 }
 

@@ -8,13 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tidegate_core::gate::{Gate, Permit};
-use tidegate_core::limit::{CallReport, LimitAlgorithm};
+use tidegate_core::limit::{CallReport, LimitAlgorithm, LimitChoice, LimitConfig};
 use tidegate_core::request::event::{RequestEventPayload, RequestInterest};
 use tidegate_core::request::{Completion, DenialReason, Outcome, Request, ResourceId};
 use tidegate_core::runtime::{Spawn, Timer};
+use tidegate_core::share::{MemberHandle, MemberId, MemoryStore, Role, Session, SessionSettings, ShareConfig};
 use tidegate_core::time::{Clock, Duration, Instant};
 
-use crate::support::{DroppingHost, Runtime, StillHost, TestHost, Wakes, at, gate_of, held, last_outcome, ms, poll};
+use crate::support::{
+    DroppingHost, NonReentrantLock, Runtime, StillHost, TestHost, Wakes, at, gate_of, held, last_outcome, ms, poll,
+};
 
 fn gate_with(cap: u32) -> (Runtime, TestHost, Gate<TestHost>, ResourceId) {
     let runtime = Runtime::new();
@@ -478,4 +481,35 @@ fn a_waker_may_call_back_into_the_gate_when_it_is_woken_and_when_it_is_dropped()
     let Poll::Ready(Ok(permit)) = poll(&mut waiting, &Waker::from(reentrant_waker())) else { panic!("it was granted") };
     drop(permit);
     assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_member_that_a_user_installs_counts_the_time_for_which_the_machine_was_suspended_if_the_gate_is_asked_to() {
+    for counts in [false, true] {
+        let (runtime, host, gate, resource) = gate_with(4);
+        let choice = LimitChoice::Fixed { limit: 4 };
+        let settings = SessionSettings { share: ShareConfig::default(), choice, limit: LimitConfig::default() };
+        if counts {
+            gate.count_suspended();
+        }
+        let member = settings.member(host.now(), MemberId(1), 4, 1).unwrap();
+        let member = MemberHandle::<NonReentrantLock>::new(member);
+        gate.with(|machine, now| machine.set_algorithm(now, resource, Box::new(member.clone())).unwrap());
+        let (mut session, mut store) = (Session::new(member, settings), MemoryStore::default());
+        for _ in 0..200 {
+            runtime.run_until(host.now() + ms(5));
+            let demand = gate.with(|machine, _| machine.demand(resource));
+            session.handle_timeout(host.now(), &demand, 4);
+            for role in Role::ALL {
+                while let Some(step) = session.poll_step(role) {
+                    session.on_reply(host.now(), role, Ok(store.run(step)));
+                }
+            }
+            gate.with(|machine, now| machine.refresh_limit(now, resource).unwrap());
+        }
+        let permit = gate.try_acquire(Request::new(resource)).expect("it has a share");
+        assert!(permit.may_send());
+        host.suspend(ms(6_000));
+        assert_eq!(permit.may_send(), !counts);
+    }
 }

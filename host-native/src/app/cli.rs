@@ -191,12 +191,12 @@ pub struct RunArgs {
     pub metrics: Option<SocketAddr>,
     /// Share the limits of the models with the other runs and proxies that use this Redis server, redis:// or
     /// rediss://, or redis+sentinel:// with the addresses of sentinels [default: as in the file]
-    #[arg(long, value_name = "URL", conflicts_with_all = ["record", "dry_run"])]
+    #[arg(long, value_name = "URL", conflicts_with = "dry_run")]
     pub share: Option<StoreUrl>,
     /// Fill the output directory together with the other processes that run the same command, on one machine
     /// or on several that share the directory; they agree over the server of --share. Each row is written
     /// once. Processes may join, stop and be killed at any time
-    #[arg(long, conflicts_with_all = ["overwrite", "resume", "record", "export", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["overwrite", "resume", "export", "dry_run"])]
     pub together: bool,
     /// Write all rows of the job to one file (.jsonl, .csv or .parquet) when they are done; with --resume,
     /// also of a job that is done already
@@ -365,7 +365,7 @@ mod tests {
     fn processes_that_run_together_keep_what_is_there_and_do_nothing_that_needs_the_directory_alone() {
         assert_eq!(parse("tidegate b.toml --together").output(), (PathBuf::from("out/b"), ExistingOutput::Resume));
         assert_eq!(parse("tidegate --together").output(), (PathBuf::from("out/example"), ExistingOutput::Resume));
-        for other in ["--overwrite", "--resume", "--record log", "--export data.csv", "--dry-run"] {
+        for other in ["--overwrite", "--resume", "--export data.csv", "--dry-run"] {
             let line = format!("tidegate b.toml --together {other}");
             let refused = Cli::try_parse_from(line.split(' ')).expect_err(&line).to_string();
             assert!(refused.contains("cannot be used with"), "{refused}");

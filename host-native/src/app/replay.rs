@@ -154,3 +154,29 @@ impl From<LogError> for Error {
         Self::new(Exit::Pipeline, error)
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use tidegate_core::pipeline::{Column, PipelineConfig, PlanBuilder, Strategy};
+    use tidegate_core::replay::{Recorded, Sequence, merge};
+    use tidegate_core::request::{RequestAdmission, RequestConfig};
+
+    use super::*;
+
+    #[test]
+    fn a_log_that_cannot_be_written_takes_and_drops_later_commands_and_reports_one_error() {
+        let plan = PlanBuilder::new().column(Column::new("a", Strategy::Cell)).build().unwrap();
+        let header = Header::new(&plan, &PipelineConfig::default(), &RequestConfig::default());
+        let mut admission = Recorded::new(RequestAdmission::new(RequestConfig::default()).unwrap());
+        admission.start_recording(&Sequence::default());
+        let mut log = LogWriter::create(OutputFile::open(Path::new("/dev/full")).unwrap(), &header).unwrap();
+        let mut errors = Vec::new();
+        for group in 0..1_000 {
+            admission.group(&format!("group {group}"), 1.0).unwrap();
+            errors.extend(log.write(merge(Vec::new(), admission.take_commands())).err());
+        }
+        assert!(matches!(&errors[..], [error] if error.starts_with("the decision log /dev/full is incomplete: ")));
+        assert_eq!(log.entries, 1_000, "each is taken");
+        assert_eq!(log.finish((0, 0)), Ok(()));
+    }
+}

@@ -45,7 +45,6 @@ mod redis_store;
 mod row_groups;
 mod server;
 mod store;
-mod suspend;
 #[cfg(test)]
 mod tests;
 
@@ -78,7 +77,6 @@ pub(crate) use row_groups::{CLAIM, Claimed, RowGroupQueue};
 use store::Store;
 #[cfg(feature = "cli")]
 pub(crate) use store::StoreError;
-use suspend::suspended;
 
 /// How long [`Share::leave`] waits for the last reports.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -431,7 +429,7 @@ fn share_limit(
     leaves: watch::Receiver<bool>,
 ) -> Result<SharedLimit, ConfigError> {
     let host = gate.host().clone();
-    let shared = Arc::new(Shared::install(gate, resource, settings, random_number, suspended)?);
+    let shared = Arc::new(Shared::install(gate, resource, settings, random_number)?);
     let task = host.spawn_task(drive(Arc::clone(&shared), host.clone(), store, leaves));
     Ok(SharedLimit { name: name.into(), shared, task })
 }

@@ -96,9 +96,11 @@ fn a_log_contains_no_prompt_answer_or_row_value() {
 }
 
 #[test]
-fn the_log_that_the_wasm_tests_replay_is_replayed_here_too() {
-    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/decision_log.jsonl");
-    Scratch::new(1).run(&["replay", log]).assert(0, &["every decision is the same"]);
+fn the_logs_that_the_wasm_tests_replay_are_replayed_here_too() {
+    for name in ["decision_log", "shared_decision_log"] {
+        let log = format!("{}/tests/data/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+        Scratch::new(1).run(&["replay", &log]).assert(0, &["every decision is the same"]);
+    }
 }
 
 #[cfg(unix)]

@@ -291,6 +291,22 @@ fn the_calls_of_all_processes_together_keep_the_limit() {
 }
 
 #[test]
+fn processes_that_fill_one_dataset_are_recorded_and_replayed() {
+    let world = World::new(6);
+    let logs = ["first.jsonl", "second.jsonl"];
+    let processes = logs.map(|log| world.start_with(&["--record", log]));
+    wait_until(|| world.provider.in_flight.load(Ordering::SeqCst), |calls| *calls == 6);
+    world.provider.answer_all();
+    for (code, summary) in processes.map(Process::end) {
+        assert_eq!(code, Some(6), "{summary}");
+    }
+    for log in logs {
+        world.scratch.run(&["replay", log]).assert(0, &["the run: completed", "every decision is the same"]);
+    }
+    world.check_rows();
+}
+
+#[test]
 fn a_process_that_is_killed_leaves_its_row_groups_to_one_that_joins_late() {
     let world = World::new(32);
     let killed = world.start_first();

@@ -8,12 +8,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use js_sys::{Array, Date, RangeError};
+use js_sys::{Array, RangeError};
 use serde::Serialize;
 use tidegate_core::gate;
 use tidegate_core::share::redis::{self as codec, Command, RedisLimit, Reply};
 use tidegate_core::share::{OnLoss, Role, SessionSettings, ShareConfig, StoreStep};
-use tidegate_core::time::{Clock, Duration};
+use tidegate_core::time::Clock;
 use tsify::Tsify;
 use wasm_bindgen::prelude::*;
 
@@ -23,9 +23,6 @@ use crate::json;
 
 /// A share in the module. The lock of the member has to be one that threads could share, as every limit algorithm.
 pub(super) type Shared = gate::SharedLimit<JsHost, parking_lot::RawMutex>;
-
-/// The least difference of two clocks that counts as a time in which the machine was suspended, in milliseconds.
-const LEAST_SUSPENDED_MS: f64 = 1_000.0;
 
 /// The state of a share at one instant.
 #[derive(Serialize, Tsify)]
@@ -97,7 +94,7 @@ impl RequestGate {
         let settings = SessionSettings { share, choice: known.algorithm, limit: known.limit_config.clone() };
         // Two numbers of 32 bits each, cut to 53.
         let random = || (u64::from(random_number()) << 32 | u64::from(random_number())) >> 11;
-        let shared = Shared::install(&self.gate, known.resource, settings, random, suspended);
+        let shared = Shared::install(&self.gate, known.resource, settings, random);
         let shared = Rc::new(shared.map_err(|error| settings::config_error(&error))?);
         known.shared = Some(Rc::clone(&shared));
         tickets::announce();
@@ -216,21 +213,4 @@ fn texts(command: Command) -> Vec<String> {
 
 fn reply_of(reply: &Array) -> Reply {
     reply.iter().map(|text| text.as_string()).collect()
-}
-
-/// Returns for how long the machine was suspended so far: `performance.now()` stops in that time on Linux.
-///
-/// It is found by the clock of the machine, which goes on. A step of a second or more ahead of `performance.now()`
-/// between two calls counts, so a clock that is set forward counts, too: the share is then renewed by the next beat.
-fn suspended() -> Duration {
-    thread_local! {
-        /// By how much the clock of the machine was ahead at the last call, and the sum of its steps, in milliseconds.
-        static AHEAD: Cell<(f64, f64)> = const { Cell::new((f64::NAN, 0.0)) };
-    }
-    let ahead = Date::now() - millis(JsHost.now() - tidegate_core::time::Instant::ZERO);
-    let (last, sum) = AHEAD.get();
-    // There is none before the first call.
-    let step = if ahead - last >= LEAST_SUSPENDED_MS { ahead - last } else { 0.0 };
-    AHEAD.set((ahead, sum + step));
-    Duration::from_nanos(((sum + step) * 1e6) as u64)
 }

@@ -7,15 +7,20 @@ use wasm_bindgen_test::wasm_bindgen_test;
 
 const LOG: &str = include_str!("../data/decision_log.jsonl");
 
+/// That of a run that shared its limit and a budget with another one.
+const SHARED_LOG: &str = include_str!("../data/shared_decision_log.jsonl");
+
 fn get(of: &JsValue, name: &str) -> JsValue {
     Reflect::get(of, &name.into()).expect("a plain object")
 }
 
 #[wasm_bindgen_test]
 fn a_log_of_the_native_program_is_replayed_to_the_digest_it_ends_with() {
-    let replayed = replay_decisions(LOG).expect("a whole log");
-    assert_eq!(get(&replayed, "equal"), JsValue::TRUE, "{replayed:?}");
-    assert_eq!(get(&replayed, "entries"), JsValue::from(LOG.lines().count() as u32 - 2));
+    for log in [LOG, SHARED_LOG] {
+        let replayed = replay_decisions(log).expect("a whole log");
+        assert_eq!(get(&replayed, "equal"), JsValue::TRUE, "{replayed:?}");
+        assert_eq!(get(&replayed, "entries"), JsValue::from(log.lines().count() as u32 - 2));
+    }
 }
 
 #[wasm_bindgen_test]

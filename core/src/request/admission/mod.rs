@@ -54,6 +54,8 @@ use groups::Groups;
 #[derive(Debug)]
 pub struct RequestAdmission {
     time: Monotonic,
+    /// The time for which the clock of the host has stopped so far.
+    suspended: Duration,
     is_shutdown: bool,
     groups: Groups,
     providers: Vec<ProviderModel>,
@@ -93,6 +95,7 @@ impl RequestAdmission {
         config.health.as_ref().map_or(Ok(()), HealthConfig::validate)?;
         Ok(Self {
             time: Monotonic::default(),
+            suspended: Duration::ZERO,
             is_shutdown: false,
             groups: Groups::new(config.controller),
             providers: Vec::new(),

@@ -119,6 +119,20 @@ impl RequestAdmission {
         self.time.latest()
     }
 
+    /// Returns the limit of a resource as its algorithm states it at `now`, which may be 0, or `None` if this
+    /// machine did not create the resource.
+    pub(crate) fn room(&self, now: Instant, resource: ResourceId) -> Option<u32> {
+        self.entry(resource).map(|(_, entry)| entry.controller.room(now))
+    }
+
+    /// Returns the time for which the clock of the host has stopped so far: see
+    /// [`RequestAdmission::set_suspended`].
+    #[inline]
+    #[must_use]
+    pub fn suspended(&self) -> Duration {
+        self.suspended
+    }
+
     /// Returns the state of a resource at `now`, or `None` if this machine did not create it. Changes
     /// nothing. O(leases).
     #[must_use]

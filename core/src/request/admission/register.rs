@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use core::any::Any;
 
 use super::{Address, RequestAdmission};
 use crate::budget::{BudgetConfig, BudgetKey, Corrected, RateLimitFeedback, WalletLease, WalletReport};
@@ -13,7 +14,8 @@ use crate::request::event::{EventScope, RequestEventPayload};
 use crate::request::keys::{Domain, GroupId, MAX_IDS, ProviderModelId, ResourceId};
 use crate::request::provider::ProviderModel;
 use crate::request::shared::Shared;
-use crate::time::Instant;
+use crate::share::{HostedMember, Member, MemberCommand, MemberId, SessionSettings};
+use crate::time::{Duration, Instant};
 
 /// Registration.
 impl RequestAdmission {
@@ -162,11 +164,46 @@ impl RequestAdmission {
         &mut self,
         now: Instant,
         resource: ResourceId,
-        algorithm: Box<dyn LimitAlgorithm>,
+        mut algorithm: Box<dyn LimitAlgorithm>,
     ) -> Result<(), ConfigError> {
+        algorithm.set_suspended(self.suspended);
         self.change(now, resource, |now, provider, slot, _| {
             provider.resources[slot].controller.set_algorithm(now, Some(algorithm), None);
         })
+    }
+
+    /// Makes the limit of a resource a share of a new member. `share` returns the member as the limit
+    /// algorithm, and what is returned. If it fails, it changes at most the settings of the limit.
+    pub(crate) fn share_limit<T>(
+        &mut self,
+        now: Instant,
+        resource: ResourceId,
+        id: MemberId,
+        seed: u64,
+        settings: &SessionSettings,
+        share: impl FnOnce(Member) -> (Box<dyn LimitAlgorithm>, T),
+    ) -> Result<T, ConfigError> {
+        let cap = self.stats(now, resource).map_or(1, |stats| stats.effective_max);
+        let (algorithm, shared) = share(settings.member(now + self.suspended, id, cap, seed)?);
+        // The leader has the ramp. A ramp of its own here would hold back the share.
+        let local = LimitConfig { ramp: Duration::ZERO, ..settings.limit.clone() };
+        self.reconfigure(now, resource, local)?;
+        self.set_algorithm(now, resource, algorithm)?;
+        Ok(shared)
+    }
+
+    /// Applies a recorded command of the member `id`. It has no effect if this member is not the limit of
+    /// the resource any more, as for a host that still drives it. [`Self::refresh_limit`] then serves the
+    /// waiters.
+    pub(crate) fn drive_member(&mut self, now: Instant, resource: ResourceId, id: MemberId, command: &MemberCommand) {
+        let Some(Address { provider, slot }) = self.find(resource) else { return };
+        let controller = &mut self.providers[provider as usize].resources[slot as usize].controller;
+        let algorithm: &mut dyn Any = controller.algorithm_mut();
+        if let Some(member) = algorithm.downcast_mut::<HostedMember>()
+            && member.id() == id
+        {
+            member.apply(now, command);
+        }
     }
 
     /// Sets the limit algorithm of a resource to one of this crate's algorithms. AIMD restarts from the
@@ -184,6 +221,19 @@ impl RequestAdmission {
         self.change(now, resource, |now, provider, slot, _| {
             provider.resources[slot].controller.set_algorithm(now, algorithm, Some(choice));
         })
+    }
+
+    /// Sets the time for which the clock of the host has stopped so far, for example because the machine was
+    /// suspended. Only the leases of [shared](crate::share) limits count it. A time that is not longer than
+    /// the one before has no effect, and any other costs O(resources).
+    pub fn set_suspended(&mut self, suspended: Duration) {
+        if suspended <= self.suspended {
+            return;
+        }
+        self.suspended = suspended;
+        for resource in self.providers.iter_mut().flat_map(|provider| &mut provider.resources) {
+            resource.controller.set_suspended(suspended);
+        }
     }
 
     /// Handles a change of the results of a custom limit algorithm that no call and no instant caused, such
@@ -224,10 +274,15 @@ impl RequestAdmission {
         resource: ResourceId,
         lease: &WalletLease,
     ) -> Result<(), ConfigError> {
-        if self.entry(resource).is_some_and(|(_, entry)| entry.budgets.has_lease(lease)) {
+        if self.has_budget_lease(resource, lease) {
             return Ok(());
         }
         self.change(now, resource, |now, provider, slot, _| provider.resources[slot].lease_budgets(now, lease))
+    }
+
+    /// Returns whether this lease of the budgets of a resource was applied before.
+    pub(crate) fn has_budget_lease(&self, resource: ResourceId, lease: &WalletLease) -> bool {
+        self.entry(resource).is_some_and(|(_, entry)| entry.budgets.has_lease(lease))
     }
 
     /// Hands back what the shared budgets of a resource do not need, and returns their states for

@@ -12,7 +12,6 @@ mod story;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::call::Outcome;
@@ -566,13 +565,9 @@ fn the_store_rejects_old_terms_and_old_versions_and_repeats_are_harmless() {
     assert!(store.reports_since(1).reports.is_empty());
 }
 
-/// How long the machine was suspended in [`request_admission_starts_calls_within_the_share`].
-static SUSPENDED_MS: AtomicU64 = AtomicU64::new(0);
-
 #[test]
 fn request_admission_starts_calls_within_the_share() {
-    let suspended = || Duration::from_millis(SUSPENDED_MS.load(Ordering::Relaxed));
-    let handle = MemberHandle::<parking_lot::RawMutex>::new(member(OnLoss::Stop), suspended);
+    let handle = MemberHandle::<parking_lot::RawMutex>::new(member(OnLoss::Stop));
     let mut admission = RequestAdmission::new(RequestConfig::default()).expect("valid");
     let model = admission.register(at(0), "p", "m", "default", 100).expect("valid");
     let resource = admission.resource(model, Domain::Chat).expect("valid");
@@ -595,7 +590,9 @@ fn request_admission_starts_calls_within_the_share() {
 
     // The lease runs from the time of the report, also while the machine is suspended.
     assert!(admission.may_send(at(4_999), resource) && !admission.may_send(at(5_000), resource));
-    SUSPENDED_MS.store(5_000, Ordering::Relaxed);
+    admission.set_suspended(Duration::from_millis(5_000));
     assert!(!admission.may_send(at(60), resource));
+    admission.set_suspended(Duration::from_millis(1));
+    assert!(!admission.may_send(at(60), resource), "the time does not fall");
     assert_eq!(handle.to_host(handle.to_member(at(60))), at(60));
 }

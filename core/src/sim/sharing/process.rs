@@ -3,7 +3,6 @@
 //! Each step handles one thing (its timer, a reply of the store, an instant to send a call, or the end of a
 //! call), and ends with `after`, as a host does after each command.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
@@ -14,10 +13,8 @@ use super::{DriftingClock, Sent, SharingConfig, SharingEventKind, SharingObserve
 use crate::budget::Usage;
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;
-use crate::limit::{Aimd, CallReport, LimitAlgorithm};
-use crate::share::{
-    GroupDemand, Member, MemberHandle, MemberId, Role, Session, SessionSettings, StoreReply, StoreStep, Term,
-};
+use crate::limit::{CallReport, LimitAlgorithm};
+use crate::share::{GroupDemand, MemberHandle, MemberId, Role, Session, SessionSettings, StoreReply, StoreStep, Term};
 use crate::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -59,15 +56,11 @@ impl Process {
         seed: u64,
     ) -> Result<Self, ConfigError> {
         let local = clock.local(now);
-        let own: Box<dyn LimitAlgorithm> = match config.choice.make()? {
-            Some(algorithm) => algorithm,
-            None => Box::new(Aimd::new(SharingConfig::aimd(), config.cap)?),
-        };
-        // The clock counts the time in which the process is suspended.
-        let mut member = Member::new(local, id, config.share, own, seed)?;
-        member.set_max(local, config.cap, false);
-        let member = MemberHandle::new(member, || Duration::ZERO);
         let settings = SessionSettings { share: config.share, choice: config.choice, limit: SharingConfig::aimd() };
+        // The clock counts the time in which the process is suspended.
+        let mut member = settings.member(local, id, config.cap, seed)?;
+        member.set_max(local, config.cap, false);
+        let member = MemberHandle::new(member);
         Ok(Self {
             number,
             id,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use tidegate_core::driver::{self, Progress, RunHandle};
+use tidegate_core::gate::GateControl;
 use tidegate_core::observe::RunFigures;
 use tidegate_core::pipeline::{Pipeline, TaskCounts};
-use tidegate_core::replay::merge;
+use tidegate_core::replay::{Command, Stamped, merge};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::app::error::Error;
@@ -46,20 +47,19 @@ pub(super) struct Monitored<'a> {
     pub(super) batches: Option<&'a BatchJobs>,
 }
 
-/// Appends the commands recorded since the last call to the decision log. If that fails, the log is closed
-/// and the run continues.
-fn write_commands(
-    log: &mut Option<LogWriter>,
-    run: &RunHandle<TokioHost>,
-    models: &Models,
-    screen: &mut ProgressReporter,
-) {
-    let Some(writer) = log else { return };
-    let requests = models.gate().with(|machine, _| machine.take_commands());
-    if let Err(error) = writer.write(merge(run.take_commands(), requests)) {
-        screen.print_message(&error);
-        *log = None;
-    }
+/// Takes the commands recorded since the last call, and the digest of the decisions of request admission up
+/// to them: those of shared limits go on after the end of the run.
+fn take_commands(run: &RunHandle<TokioHost>, models: &Models) -> (Vec<Stamped<Command>>, u64) {
+    let take = |machine: &mut GateControl<'_>| (machine.take_commands(), machine.decision_digest());
+    let (requests, digest) = models.gate().with(|machine, _| take(machine));
+    (merge(run.take_commands(), requests), digest)
+}
+
+/// Appends the last commands to the decision log, and the end line if the run `has_ended` by itself.
+fn finish_log(mut log: LogWriter, run: &RunHandle<TokioHost>, models: &Models, has_ended: bool) -> Result<(), String> {
+    let (commands, requests) = take_commands(run, models);
+    log.write(commands)?;
+    if has_ended { log.finish((run.decision_digest(), requests)) } else { Ok(()) }
 }
 
 /// Drives `run` to its end, refreshes the display and handles signals.
@@ -108,7 +108,10 @@ pub(super) async fn drive(
                 if let Some(metrics) = &monitored.metrics {
                     metrics.publish(view, models.share().map_or_else(Vec::new, Share::status));
                 }
-                write_commands(log, &handle, models, screen);
+                if let Some(log) = log {
+                    let (commands, _) = take_commands(&handle, models);
+                    log.write(commands).unwrap_or_else(|error| screen.print_message(&error));
+                }
                 if handle.inspect(Pipeline::has_stopped) {
                     // A later run collects them.
                     stop_batches(monitored);
@@ -175,10 +178,8 @@ pub(super) async fn drive(
     let last = look(screen);
     screen.show(&last);
     timeline.finish(last);
-    write_commands(log, &handle, models, screen);
-    if let (Some(log), true) = (log.take(), report.is_some()) {
-        let digests = (handle.decision_digest(), models.gate().with(|machine, _| machine.decision_digest()));
-        log.finish(digests).unwrap_or_else(|error| screen.print_message(&error));
+    if let Some(log) = log.take() {
+        finish_log(log, &handle, models, report.is_some()).unwrap_or_else(|error| screen.print_message(&error));
     }
     Ok(RunEnd { report, wall: started.elapsed(), figures: RunFigures::default() })
 }

@@ -272,11 +272,6 @@ pub(super) async fn connect_share(file: &PipelineFile, request: &RunRequest) -> 
         (Some(table), Some(url)) => table.settings_at(url),
         (Some(table), None) => table.settings(&file.source, &|name| std::env::var(name).ok())?,
     };
-    if request.record.is_some() {
-        let why =
-            "--record cannot record a run whose limits are shared: the decisions of other processes are part of it";
-        return Err(Error::Setting(why.to_string()));
-    }
     Share::connect(&settings).await.map(Some).map_err(|error| Error::Setting(error.to_string()))
 }
 
@@ -362,9 +357,12 @@ async fn join_outputs(
     dataset: &[&Path],
     join: impl Future<Output = Result<(DatasetMember, OutputDirectory), Error>>,
 ) -> Result<Outputs, Error> {
-    let places = open_all(requested_files(request), &inputs(request, dataset), Some(&request.out))?;
+    let mut places = open_all(requested_files(request), &inputs(request, dataset), Some(&request.out))?;
     match join.await {
-        Ok((together, output)) => Ok(Outputs { output, log_file: None, together: Some(Arc::new(together)) }),
+        Ok((together, output)) => {
+            let log_file = request.record.is_some().then(|| places.swap_remove(0));
+            Ok(Outputs { output, log_file, together: Some(Arc::new(together)) })
+        }
         Err(error) => {
             places.into_iter().for_each(OutputFile::discard);
             Err(error)

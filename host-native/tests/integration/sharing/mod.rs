@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::support::Scratch;
 use crate::support::patience::until;
 use crate::support::provider::{Seen, provider};
 use crate::support::redis_server::RedisServer;
+use crate::support::{Scratch, mock_pipeline};
 
 /// The shared limit of the tests.
 const LIMIT: u32 = 8;
@@ -364,5 +364,33 @@ async fn a_run_shares_the_limits_of_its_models_and_shows_its_last_share() {
     let fails = scratch.run(&["run", "pipeline.toml"]);
     assert_ne!(fails.code, 0);
     assert!(is_left(&server, "mock/writer/chat"), "{}", fails.all());
-    scratch.run(&["run", "pipeline.toml", "--overwrite", "--record", "log"]).assert(2, &["--record cannot record"]);
+}
+
+#[test]
+fn two_runs_that_share_a_limit_are_recorded_and_replayed() {
+    let server = RedisServer::start();
+    let mut scratch = Scratch::new(60);
+    scratch.env("SHARE_URL", &server.url());
+    let provider = "capacity = { shape = \"constant\", slots = 3 }, \
+                    latency = { law = \"uniform\", low_ms = 50, high_ms = 150 }";
+    let share = "[share]\nurl_env = \"SHARE_URL\"\nname = \"test\"\n";
+    scratch.write("pipeline.toml", &(share.to_string() + &mock_pipeline(8, "", provider)));
+    let runs = ["first", "second"].map(|name| {
+        let log = format!("{name}.jsonl");
+        let arguments = ["run", "pipeline.toml", "--out", name, "--quiet", "--record", &log];
+        scratch.command(&arguments).stdout(Stdio::null()).spawn().unwrap()
+    });
+    for mut run in runs {
+        assert!(run.wait().unwrap().success());
+    }
+    for log in ["first.jsonl", "second.jsonl"] {
+        let replayed = ["60 of 60 rows out, 0 dropped", "every decision is the same"];
+        scratch.run(&["replay", log]).assert(0, &replayed);
+    }
+    let log = std::fs::read_to_string(scratch.path("first.jsonl")).unwrap();
+    let decision = "\"on_decision\"";
+    let line = log.lines().position(|line| line.contains(decision)).expect("the run has a share") + 1;
+    scratch.write("damaged.jsonl", &log.replacen(decision, "\"on_decisions\"", 1));
+    let error = format!("damaged.jsonl:{line}: this is not a line of a decision log: unknown variant `on_decisions`");
+    scratch.run(&["replay", "damaged.jsonl"]).assert(2, &[&error]);
 }

@@ -7,7 +7,7 @@ use tidegate_core::time::Duration;
 /// Linux counts it as the difference of two clocks. They are not read at the same instant, so less than a
 /// second counts as nothing. On other systems it is zero: a lease then lasts for its time in use.
 #[cfg(target_os = "linux")]
-pub(super) fn suspended() -> Duration {
+pub(crate) fn suspended() -> Duration {
     use std::sync::OnceLock;
 
     use rustix::time::{ClockId, clock_gettime};
@@ -26,6 +26,6 @@ pub(super) fn suspended() -> Duration {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn suspended() -> Duration {
+pub(crate) fn suspended() -> Duration {
     Duration::ZERO
 }
