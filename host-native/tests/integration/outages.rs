@@ -174,16 +174,18 @@ fn one_unreadable_answer_in_ten_costs_a_call_each_and_no_row_no_capacity_and_no_
     // Tide also lowers the limit if calls get slower, as on a busy machine.
     scratch.write("pipeline.toml", &remote_pipeline(&server, "limit = \"aimd\"", ""));
     let ended = scratch.run(&["run", "pipeline.toml", "--out", "out", "--events", "events.jsonl"]);
-    ended.assert(0, &["rows out       100", "   10 unreadable answer"]);
+    let calls = calls.lock().unwrap();
+    ended.assert(0, &["rows out       100", &format!("{} answered", calls.len() - 10), "   10 unreadable answer"]);
     assert_all_made(&scratch, 100);
     // A failure while no other call is in flight is followed by a health call, which is of no row.
-    let calls_of_rows = calls.lock().unwrap().iter().filter(|prompt| prompt.contains("breakwater")).count();
+    let calls_of_rows = calls.iter().filter(|prompt| prompt.contains("breakwater")).count();
     assert_eq!(calls_of_rows, 110, "each of the ten rows is asked for once more");
     let events = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     // The first line has names only.
     let kinds: Vec<String> = events.skip(1).map(|event| event["event"]["kind"].as_str().unwrap().to_string()).collect();
     let count = |kind: &str| kinds.iter().filter(|found| *found == kind).count();
+    assert_eq!(count("call_started"), calls.len());
     assert_eq!((count("provider_down"), count("limit_decreased")), (0, 0));
 }
 
@@ -361,13 +363,15 @@ fn assert_made_once(ended: &Ended, rows: u64, failures: u64) -> u64 {
 }
 
 /// Runs 100 rows against a server that fails ten calls. More may fail on a busy machine.
-fn assert_ten_failures_lose_no_row((server, _): (String, Arc<AtomicUsize>), model: &str) {
+fn assert_ten_failures_lose_no_row((server, calls): (String, Arc<AtomicUsize>), model: &str) {
     let scratch = Scratch::new(100);
     let (run, lines) = start(&scratch, &remote_pipeline(&server, model, ""));
     let ended = wait(run, lines);
     ended.assert(0, &[]);
     assert_all_made(&scratch, 100);
-    assert_made_once(&ended, 100, 10);
+    let failed = assert_made_once(&ended, 100, 10);
+    let calls = calls.load(Ordering::SeqCst) as u64;
+    assert!((110..=100 + failed + 3).contains(&calls), "{calls} calls at the server, {failed} failed");
 }
 
 #[test]
