@@ -137,9 +137,12 @@ fn output_of_another_pipeline_is_not_resumed_and_not_changed() {
     scratch.write("data.csv", &support::dataset(95));
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(5, &["the dataset has changed since then"]);
     assert_eq!(result(&scratch, "out"), before);
-    // Settings that do not affect the rows may change.
+    // Settings that do not affect the rows may change, and so may the order of keys.
     scratch.write("data.csv", &support::dataset(96));
-    scratch.write("p.toml", &text.replace("max_parallel = 8", "max_parallel = 3"));
+    let other = text.replace("max_parallel = 8", "max_parallel = 3");
+    let other = other.replace("name = \"loud\"\nkind = \"expression\"", "kind = \"expression\"\nname = \"loud\"");
+    assert!(other.contains("[[columns]]\nkind"));
+    scratch.write("p.toml", &other);
     scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &["resumed         96"]);
 }
 

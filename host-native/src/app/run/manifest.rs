@@ -1,6 +1,6 @@
 //! The manifest of a run, with hashes of everything that its rows depend on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use encoding_rs::UTF_8;
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn tool_identities(file: &PipelineFile, tools: &[usize]) -> impl Iterator<Item =
 
 /// Returns everything that the rows of a run depend on.
 fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity, Error> {
-    // A sorted table, so that the order of keys and the layout of the file do not matter.
+    // The order of keys and the layout of the file do not matter.
     let document: toml::Table =
         toml::from_str(file.source.text()).map_err(|error| Error::Internal(error.to_string()))?;
     let tables = document.get("columns").and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -75,7 +75,7 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
         let schema = column.kind.schema().map_or(String::new(), |schema| schema.get_ref().to_string());
         let tools: String =
             column.kind.chat().into_iter().flat_map(|call| tool_identities(file, &call.tools)).collect();
-        (column.name.get_ref().clone(), sha256(&format!("{index}\n{table}\n{schema}{tools}")))
+        (column.name.get_ref().clone(), sha256(&format!("{index}\n{}\n{schema}{tools}", sorted(table))))
     };
     let columns = file.columns.iter().zip(tables).enumerate().map(column).collect();
     // Only models that columns call.
@@ -99,6 +99,19 @@ fn identity(file: &PipelineFile, resolved: &ResolvedPipeline) -> Result<Identity
         columns,
         models,
     })
+}
+
+/// Returns this value with sorted keys. A feature of `toml` that another crate of the build may turn on keeps
+/// the order of the file.
+fn sorted(value: &toml::Value) -> toml::Value {
+    match value {
+        toml::Value::Table(table) => {
+            let entries: BTreeMap<_, _> = table.iter().map(|(key, value)| (key.clone(), sorted(value))).collect();
+            toml::Value::Table(entries.into_iter().collect())
+        }
+        toml::Value::Array(items) => toml::Value::Array(items.iter().map(sorted).collect()),
+        other => other.clone(),
+    }
 }
 
 fn sha256(text: &str) -> String {
