@@ -92,9 +92,12 @@ impl fmt::Display for MemberState {
         let Self { members, limit, share, room, has_lease, term, is_leader, age } = *self;
         match age {
             None => f.write_str("waits for its first share"),
-            Some(_) if has_lease => {
+            Some(age) if has_lease => {
                 let processes = term.describe_processes(members as usize);
-                write!(f, "{share} of {limit} slots, {processes}{}", if is_leader { " (this one)" } else { "" })
+                let this = if is_leader { " (this one)" } else { "" };
+                let tenths = age.as_nanos() / 100_000_000;
+                let (secs, tenths) = (tenths / 10, tenths % 10);
+                write!(f, "{share} of {limit} slots, {processes}{this}, decision {secs}.{tenths} s ago")
             }
             Some(age) => {
                 let age = age.as_nanos() / 1_000_000_000;

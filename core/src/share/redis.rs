@@ -149,10 +149,24 @@ pub fn is_cluster(reply: &Reply) -> bool {
     reply.iter().flatten().any(|text| text.contains("cluster_enabled:1"))
 }
 
-/// Returns the key of a limit that has its decision. It is also a pattern if `limit` is.
+/// Returns the key of a limit that has its decision.
 #[must_use]
 pub fn state_key(name: &str, limit: &str) -> String {
     limit_key(name, limit, "state")
+}
+
+/// Returns a pattern of the keys of all decisions of the processes called `name`, of any [`FORMAT`].
+#[must_use]
+pub fn state_pattern(name: &str) -> String {
+    format!("tg*:{{{name}:*}}:state")
+}
+
+/// Returns the [`FORMAT`] and the limit of a key that fits [`state_pattern`].
+#[must_use]
+pub fn read_state_key<'a>(name: &str, key: &'a str) -> Option<(u32, &'a str)> {
+    let (format, rest) = key.strip_prefix("tg")?.split_once(":{")?;
+    let limit = rest.strip_prefix(name)?.strip_prefix(':')?.strip_suffix("}:state")?;
+    Some((format.parse().ok()?, limit))
 }
 
 fn limit_key(name: &str, limit: &str, part: &str) -> String {

@@ -355,6 +355,20 @@ impl Share {
         }
     }
 
+    /// Describes with which processes limits are shared, for people. A second line warns if processes of
+    /// another version of tidegate share limits under the name now, whose messages this one cannot read: each
+    /// version has limits of its own. It takes at most five seconds: the store looks at all its keys.
+    pub async fn describe(&self) -> String {
+        let limits = self.connection.limits(&self.name, self.config.ttl.into()).await.unwrap_or_default();
+        match limits.iter().filter(|limit| limit.is_of_others()).count() {
+            0 => self.to_string(),
+            others => format!(
+                "{self}\nwarning: another version of tidegate shares {others} limits under this name. Each version \
+                 has limits of its own, so up to twice as many calls are in flight while both run"
+            ),
+        }
+    }
+
     /// Returns whether the limit `limit` is shared. A shared limit keeps its algorithm and settings.
     ///
     /// # Errors

@@ -99,7 +99,8 @@ pub(super) fn meaning(error: StoreError) -> StoreError {
     meaning.map_or(error, |(_, meaning)| StoreError::Failed(format!("{meaning} ({why})")))
 }
 
-/// KEYS: state. Returns the newest decision, and the milliseconds until the key expires.
+/// KEYS: state. Returns the newest decision, and the milliseconds until the key expires. All versions of the
+/// messages set this time when they write a decision.
 const READ: &str = "return {redis.call('HGET', KEYS[1], 'decision'), redis.call('PTTL', KEYS[1])}";
 
 /// What the store has about one shared limit.
@@ -107,6 +108,8 @@ const READ: &str = "return {redis.call('HGET', KEYS[1], 'decision'), redis.call(
 pub(super) struct StoredLimit {
     /// The shared limit: `provider/model/domain`.
     limit: String,
+    /// The version of its messages.
+    format: u32,
     /// The newest decision; `None` if there is none that can be read.
     decision: Option<Decision>,
     /// The time since a leader wrote it, by the clock of the store.
@@ -115,12 +118,29 @@ pub(super) struct StoredLimit {
     is_old: bool,
 }
 
+impl StoredLimit {
+    /// Returns whether processes of another version of tidegate share this limit now.
+    pub(super) fn is_of_others(&self) -> bool {
+        self.format != codec::FORMAT && !self.is_old
+    }
+}
+
 /// One line for people.
 impl fmt::Display for StoredLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limit, decision, age, is_old } = self;
+        let Self { limit, format, decision, age, is_old } = self;
+        let age = age.as_secs_f64();
+        if *format != codec::FORMAT {
+            let processes = if *is_old { "no process now" } else { "processes" };
+            return write!(
+                f,
+                "{limit}: {processes} of another version of tidegate (messages of version {format}, here {}), \
+                 newest decision {age:.1} s ago",
+                codec::FORMAT
+            );
+        }
         let Some(decision) = decision else { return write!(f, "{limit}: no decision that can be read") };
-        let (slots, age) = (decision.limit, age.as_secs_f64());
+        let slots = decision.limit;
         write!(f, "{limit}: {slots} slots, ")?;
         match decision.shares.len() {
             processes if *is_old || processes == 0 => f.write_str("no process now")?,
@@ -180,35 +200,36 @@ impl Connection {
     pub(super) async fn limits(&self, name: &str, lease: Duration) -> Result<Vec<StoredLimit>, StoreError> {
         let read = async {
             let mut limits = Vec::new();
-            for limit in self.limit_names(name).await? {
-                let (decision, expires_ms): (Option<String>, i64) =
-                    self.run(&script(READ, &[&codec::state_key(name, &limit)])).await?;
+            for (limit, format, key) in self.limit_keys(name).await? {
+                let (decision, expires_ms): (Option<String>, i64) = self.run(&script(READ, &[&key])).await?;
                 let left = Duration::from_millis(u64::try_from(expires_ms).unwrap_or(0));
                 let age = KEPT.saturating_sub(left);
                 let decision = decision.and_then(|text| serde_json::from_str(&text).ok());
-                limits.push(StoredLimit { limit, decision, age, is_old: age > lease });
+                limits.push(StoredLimit { limit, format, decision, age, is_old: age > lease });
             }
             Ok(limits)
         };
         timeout(LIST_TIMEOUT, read).await.unwrap_or(Err(StoreError::Timeout(LIST_TIMEOUT)))
     }
 
-    /// Returns the names of the limits that the processes called `name` share.
-    async fn limit_names(&self, name: &str) -> Result<BTreeSet<String>, StoreError> {
-        let pattern = codec::state_key(name, "*");
+    /// Returns the limits that the processes called `name` share, with the version of their messages and the
+    /// key of the decision.
+    async fn limit_keys(&self, name: &str) -> Result<BTreeSet<(String, u32, String)>, StoreError> {
         // A name contains no character with a meaning in a pattern.
-        let (prefix, suffix) = pattern.split_once('*').unwrap_or_default();
-        let (mut names, mut cursor) = (BTreeSet::new(), 0);
+        let pattern = codec::state_pattern(name);
+        let (mut limits, mut cursor) = (BTreeSet::new(), 0);
         loop {
             let mut step = cmd("SCAN");
             step.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
             let (next, keys): (u64, Vec<Vec<u8>>) = self.run(&step).await?;
             let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
-            let limits = keys.filter_map(|key| key.strip_prefix(prefix)?.strip_suffix(suffix));
-            names.extend(limits.map(ToString::to_string));
+            limits.extend(keys.filter_map(|key| {
+                let (format, limit) = codec::read_state_key(name, key)?;
+                Some((limit.to_string(), format, key.to_string()))
+            }));
             cursor = next;
             if cursor == 0 {
-                return Ok(names);
+                return Ok(limits);
             }
         }
     }

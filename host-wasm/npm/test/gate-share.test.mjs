@@ -175,7 +175,7 @@ test("a process that leaves gives its share away at once, and denies its calls",
   await hasShare(second, LIMIT / 2);
   const why = second.gate.why(key);
   assert.equal(why.kind, "share");
-  assert.match(why.text, /^acme\/m\d+: its share of the limit is reached: 3 of 6 slots, 2 processes, leader [0-9a-f]{8}$/);
+  assert.match(why.text, /^acme\/m\d+: its share of the limit is reached: 3 of 6 slots, 2 processes, leader [0-9a-f]{8}, decision \d+\.\d s ago$/);
   const queued = second.gate.run(key, () => "an answer");
   const leaves = second.shared.leave();
   const isLeft = (error) => error instanceof DeniedError && error.reason === "shutdown" && error.message.endsWith("this process has left the shared limit");

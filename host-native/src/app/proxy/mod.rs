@@ -173,7 +173,6 @@ impl Shared {
         let rate_limit_headers = config.rate_limit_headers;
         let settings = RequestConfig { health: Some(health), rate_limit_headers, ..RequestConfig::default() };
         let gate = RequestGate::with_config(settings)?;
-        let sharing = share.as_ref().map(ToString::to_string);
         if let Some(share) = share {
             gate.share(share)?;
         }
@@ -190,7 +189,7 @@ impl Shared {
         Ok(Self {
             tenants: Tenants::new(gate.clone(), config.tenants, config.priority),
             gate,
-            sharing,
+            sharing: None,
             redactor,
             access: AccessPolicy::new(config.access),
             connections: config.connections,

@@ -58,9 +58,13 @@ impl Proxy {
     /// first, if limits are shared. With `is_verbose`, writes a line for each response to standard error.
     pub async fn start(config: ProxyConfig, is_verbose: bool) -> Result<Self, StartError> {
         let (listen, admin_listen, drain) = (config.listen, config.admin_listen, config.drain);
-        let share = match &config.share {
-            Some(settings) => Some(Share::connect(settings).await?),
-            None => None,
+        let (share, sharing) = match &config.share {
+            Some(settings) => {
+                let share = Share::connect(settings).await?;
+                let sharing = share.describe().await;
+                (Some(share), Some(sharing))
+            }
+            None => (None, None),
         };
         let clients = bind(listen).await?;
         let admins = match admin_listen {
@@ -69,7 +73,7 @@ impl Proxy {
         };
         let address = clients.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
         let admin_address = admins.as_ref().and_then(|admins| admins.local_addr().ok());
-        let shared = Arc::new(Shared::new(config, share, is_verbose)?);
+        let shared = Arc::new(Shared { sharing, ..Shared::new(config, share, is_verbose)? });
         let stopped = shared.stop.subscribe();
         let mut servers =
             vec![tokio::spawn(accept(clients, Arc::clone(&shared), stopped.clone(), ListenerKind::Clients))];

@@ -154,7 +154,7 @@ async fn run_ready(
         columns.len(),
         request.out.display()
     ));
-    print_setup(screen, &models, metrics.as_ref(), output.earlier());
+    print_setup(screen, &models, metrics.as_ref(), output.earlier()).await;
 
     let is_whole_example = request.pipeline.is_none() && output.earlier() == EarlierOutput::default();
     let comparison = is_whole_example.then(|| compare(&file, &resolved)).flatten();
@@ -246,14 +246,14 @@ fn rows_to_make(file: &PipelineFile, rows: u64) -> String {
 }
 
 /// Prints with whom limits are shared, where the metrics are, and what earlier runs have done.
-fn print_setup(
+async fn print_setup(
     screen: &mut ProgressReporter,
     models: &Models,
     metrics: Option<&MetricsServer>,
     earlier: EarlierOutput,
 ) {
     if let Some(share) = models.share() {
-        screen.print_message(&share.to_string());
+        screen.print_message(&share.describe().await);
     }
     if let Some(metrics) = metrics {
         screen.print_message(&format!("metrics at http://{}/metrics", metrics.address()));

@@ -367,6 +367,44 @@ async fn a_run_shares_the_limits_of_its_models_and_shows_its_last_share() {
 }
 
 #[test]
+fn a_process_says_at_its_start_that_another_version_of_tidegate_shares_limits_under_its_name() {
+    let server = RedisServer::start();
+    let scratch = Scratch::new(1);
+    let pipeline = "[seed]\npath = \"data.csv\"\n[[models]]\nname = \"writer\"\nprovider = \"mock\"\nmodel = \"m\"\n\
+                    mock = { capacity = { shape = \"constant\", slots = 8 } }\n\
+                    [[columns]]\nname = \"title\"\nmodel = \"writer\"\nprompt = \"A title for {{ note }}\"\n";
+    scratch.write("pipeline.toml", pipeline);
+    scratch.write("proxy.toml", "[[providers]]\nname = \"p\"\nbase_url = \"http://127.0.0.1:1/v1\"\n");
+    let url = server.url();
+    // A decision of a version whose messages are not those of this one, and when it was written.
+    let decided = |secs: u64| {
+        server.send("HSET tg1:{default:p/m/chat}:state decision x").unwrap();
+        server.send(&format!("EXPIRE tg1:{{default:p/m/chat}}:state {}", 24 * 60 * 60 - secs)).unwrap();
+    };
+    let run = || scratch.run(&["run", "pipeline.toml", "--overwrite", "--share", &url]);
+    let warning = "warning: another version of tidegate shares 1 limits under this name.";
+    decided(0);
+    run().assert(0, &[warning]);
+    let checked = scratch.run(&["proxy", "proxy.toml", "--check", "--share", &url]);
+    let limit =
+        "  p/m/chat: processes of another version of tidegate (messages of version 1, here 2), newest decision ";
+    checked.assert(0, &[limit]);
+    // Of an hour ago: none of those processes is left.
+    decided(60 * 60);
+    assert!(!run().all().contains("warning"));
+    let checked = scratch.run(&["proxy", "proxy.toml", "--check", "--share", &url]);
+    checked.assert(0, &["  p/m/chat: no process now of another version of tidegate (messages of version 1, here 2)"]);
+    decided(0);
+    let arguments = ["proxy", "proxy.toml", "--listen", "127.0.0.1:0", "--share", &url];
+    let mut proxy = scratch.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(proxy.stdout.take().unwrap()).lines();
+    let lines: Vec<String> = lines.take(3).map(Result::unwrap).collect();
+    proxy.kill().unwrap();
+    proxy.wait().unwrap();
+    assert!(lines[1].starts_with("shares limits as `default` over ") && lines[2].starts_with(warning), "{lines:?}");
+}
+
+#[test]
 fn two_runs_that_share_a_limit_are_recorded_and_replayed() {
     let server = RedisServer::start();
     let mut scratch = Scratch::new(60);
