@@ -17,6 +17,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use crate::support::link::Link;
 use crate::support::patience::wait_until;
 use crate::support::redis_server::RedisServer;
 use crate::support::{Scratch, mock_pipeline, remote_pipeline, serve};
@@ -373,6 +374,47 @@ fn processes_go_on_when_the_server_loses_its_data() {
         assert!(code == Some(6) && own + others == ROWS_OUT, "exit {code:?}: {summary}");
     }
     world.check_rows();
+}
+
+/// Starts two processes that find the server over links, and lets them finish their row groups while the
+/// links have this fault. It is over when all these row groups are written.
+async fn check_fault(fault: fn(&Link), ends: impl FnOnce(&mut World)) {
+    let mut world = World::new(32);
+    let links = [Link::open(world.server.port()).await, Link::open(world.server.port()).await];
+    let processes = links.each_ref().map(|link| world.start_with(&["--share", &world.server.url_at(link.port())]));
+    world.provider.until_calls(4 + 2 * 8);
+    links.iter().for_each(fault);
+    world.provider.answer_all();
+    let row_files = || fs::read_dir(world.scratch.path("out/rows")).unwrap().count();
+    wait_until(row_files, |files| *files >= 1 + 4);
+    ends(&mut world);
+    // What is lost on the way is not known to the processes: they ask again.
+    links.iter().for_each(Link::cut);
+    links.iter().for_each(Link::heal);
+    for (code, summary) in processes.map(Process::end) {
+        let [own, others] = written(&summary);
+        assert!(code == Some(6) && own + others == ROWS_OUT, "exit {code:?}: {summary}");
+    }
+    world.check_rows();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_are_cut_off_from_the_server_write_each_row_once() {
+    check_fault(Link::cut, |_| ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_lose_the_replies_of_the_server_write_each_row_once() {
+    check_fault(Link::stall_replies, |_| ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_go_on_when_the_server_is_restarted_without_its_data() {
+    check_fault(Link::cut, |world| {
+        world.server.stop();
+        world.server.restart();
+    })
+    .await;
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Tests of two proxies that share a limit while the network between them and the server fails, each over a
-//! link of its own, and while the server fails. Requests go to both all the time, and the provider counts the
-//! calls in flight.
+//! Tests of two or four proxies that share a limit while the network between them and the server fails, each
+//! over a link of its own, and while the server fails. Requests go to all of them all the time, and the
+//! provider counts the calls in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,12 +24,12 @@ pub(super) const STATE: &str = "tg2:{test:p/slow-40/chat}:state";
 /// Well below the five seconds of a lease.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Two proxies that share a limit over a server.
+/// Proxies that share a limit over a server.
 pub(super) struct World {
     pub(super) server: RedisServer,
-    /// Those of the two proxies to the server. Empty if they need none.
+    /// Those of the proxies to the server. Empty if they need none.
     links: Vec<Link>,
-    pub(super) proxies: [ProxyProcess; 2],
+    pub(super) proxies: Vec<ProxyProcess>,
     pub(super) seen: Arc<Seen>,
 }
 
@@ -37,13 +37,21 @@ impl World {
     /// Starts two proxies, each with a link to the server. `on_loss` and `limit` are keys of `[share]` and of
     /// the provider.
     async fn start(server: RedisServer, on_loss: &str, limit: &str) -> Self {
-        let links = vec![Link::open(server.port()).await, Link::open(server.port()).await];
-        let urls = [server.url_at(links[0].port()), server.url_at(links[1].port())];
+        Self::start_many(2, server, on_loss, limit).await
+    }
+
+    /// Like [`World::start`], with `count` proxies.
+    async fn start_many(count: usize, server: RedisServer, on_loss: &str, limit: &str) -> Self {
+        let mut links = Vec::new();
+        for _ in 0..count {
+            links.push(Link::open(server.port()).await);
+        }
+        let urls: Vec<String> = links.iter().map(|link| server.url_at(link.port())).collect();
         Self { links, ..Self::start_at(server, &urls, on_loss, limit) }
     }
 
-    /// Starts two proxies that find the server at these URLs.
-    pub(super) fn start_at(server: RedisServer, urls: &[String; 2], on_loss: &str, limit: &str) -> Self {
+    /// Starts a proxy for each of these URLs, at which it finds the server.
+    pub(super) fn start_at(server: RedisServer, urls: &[String], on_loss: &str, limit: &str) -> Self {
         let (base_url, seen) = provider();
         let mut scratch = Scratch::new(1);
         scratch.write(
@@ -57,16 +65,16 @@ impl World {
             scratch.env("SHARE_URL", url);
             tokio::task::block_in_place(|| ProxyProcess::start(&scratch))
         };
-        let proxies = [start(&urls[0]), start(&urls[1])];
+        let proxies = urls.iter().map(|url| start(url)).collect();
         Self { server, links: Vec::new(), proxies, seen }
     }
 
-    /// Waits until both proxies have a share of one limit, and know of no error.
+    /// Waits until all proxies have a share of one limit, and know of no error.
     pub(super) async fn until_shared(&self) {
         for proxy in &self.proxies {
             let is_shared = |share: &Value| {
                 let has_lease = share["is_recent"] == true && share["is_degraded"] == false;
-                has_lease && share["members"] == 2 && share["error"].is_null()
+                has_lease && share["members"] == self.proxies.len() && share["error"].is_null()
             };
             until(async || proxy.share().await, is_shared).await;
         }
@@ -100,7 +108,21 @@ impl World {
 
     /// Returns the index of the proxy that leads.
     async fn leader(&self) -> usize {
-        usize::from(self.proxies[0].share().await["is_leader"] == false)
+        for (index, proxy) in self.proxies.iter().enumerate() {
+            if proxy.share().await["is_leader"] == true {
+                return index;
+            }
+        }
+        panic!("no proxy leads");
+    }
+
+    /// Waits until each proxy has an equal part of the limit and no more calls in flight than that.
+    async fn until_equal(&self) {
+        let part = LIMIT / self.proxies.len() as u32;
+        for proxy in &self.proxies {
+            until(async || proxy.share().await, |share| share["share"] == part).await;
+            proxy.until_at_most(part).await;
+        }
     }
 
     /// Returns the most calls that were in flight at the same time since the last call of this method.
@@ -121,10 +143,10 @@ impl World {
     }
 }
 
-/// Requests to both proxies: as many as the limit wait at each at any time.
+/// Requests to all proxies: as many as the limit wait at each at any time.
 pub(super) struct Load {
     /// How many requests each proxy has answered.
-    answered: [Arc<AtomicU32>; 2],
+    answered: Vec<Arc<AtomicU32>>,
     stops: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
@@ -132,7 +154,8 @@ pub(super) struct Load {
 impl Load {
     /// Starts the requests, and waits until the limit is shared and used.
     pub(super) async fn start(world: &World) -> Self {
-        let mut load = Self { answered: <[_; 2]>::default(), stops: Arc::default(), tasks: JoinSet::new() };
+        let answered = world.proxies.iter().map(|_| Arc::default()).collect();
+        let mut load = Self { answered, stops: Arc::default(), tasks: JoinSet::new() };
         for (proxy, answered) in world.proxies.iter().zip(&load.answered) {
             let url = format!("{}/v1/chat/completions", proxy.address);
             for _ in 0..LIMIT {
@@ -147,7 +170,8 @@ impl Load {
                 });
             }
         }
-        load.until_answered(&[0, 1]).await;
+        let all: Vec<usize> = (0..world.proxies.len()).collect();
+        load.until_answered(&all).await;
         world.until_shared().await;
         until(async || world.seen.peak.load(Ordering::SeqCst), |peak| *peak == LIMIT).await;
         load
@@ -238,11 +262,7 @@ async fn check_share(fault: fn(&Link)) {
     world.links[lost].heal();
     world.until_shared().await;
     // The share of the one that comes back rises when the other has given up its own.
-    let is_half = |share: &Value| share["share"] == LIMIT / 2;
-    for proxy in &world.proxies {
-        until(async || proxy.share().await, is_half).await;
-        proxy.until_at_most(LIMIT / 2).await;
-    }
+    world.until_equal().await;
     world.take_peak();
     load.until_answered(&[lost, other]).await;
     until(async || world.seen.peak.load(Ordering::SeqCst), |peak| *peak >= LIMIT).await;
@@ -258,6 +278,47 @@ async fn a_leader_that_is_cut_off_for_long_goes_on_with_its_part_and_is_replaced
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_network_stalls_for_long_goes_on_with_its_part_and_is_replaced() {
     check_share(Link::stall).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_proxies_keep_the_limit_while_two_and_then_all_of_them_are_cut_off() {
+    let world = World::start_many(4, RedisServer::start_with_password(), "share", "fixed").await;
+    let load = Load::start(&world).await;
+    world.check_peak();
+    let leader = world.leader().await;
+    let [lost, others] = [[0, 1], [2, 3]].map(|offsets| offsets.map(|offset| (leader + offset) % 4));
+    lost.iter().for_each(|proxy| world.links[*proxy].cut());
+    for proxy in lost {
+        world.until_degraded(proxy).await;
+    }
+    for proxy in others {
+        let has_half = |share: &Value| share["members"] == 2 && share["share"] == LIMIT / 2;
+        until(async || world.proxies[proxy].share().await, has_half).await;
+    }
+    load.until_answered(&[0, 1, 2, 3]).await;
+    // The exemption E2: the parts of those that are cut off come on top of the limit.
+    let peak = world.take_peak();
+    assert!(peak <= LIMIT + LIMIT / 2, "{peak}");
+    world.links.iter().for_each(Link::heal);
+    world.until_shared().await;
+    world.until_equal().await;
+
+    world.take_peak();
+    world.links.iter().for_each(Link::cut);
+    for proxy in 0..4 {
+        world.until_degraded(proxy).await;
+    }
+    load.until_answered(&[0, 1, 2, 3]).await;
+    let peak = world.take_peak();
+    assert!(peak <= LIMIT, "each goes on with its part, and these are the limit: {peak}");
+    world.links.iter().for_each(Link::heal);
+    world.until_shared().await;
+    world.until_equal().await;
+    world.take_peak();
+    load.until_answered(&[0, 1, 2, 3]).await;
+    until(async || world.seen.peak.load(Ordering::SeqCst), |peak| *peak >= LIMIT).await;
+    load.stop().await;
+    world.check_peak();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
