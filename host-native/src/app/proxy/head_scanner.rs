@@ -20,6 +20,9 @@ pub(super) struct HeadScanner {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Position {
+    /// Whether a line that is not empty was received. The parser skips empty lines before a request line, so
+    /// they do not end the head.
+    has_text: bool,
     /// Whether the head has ended, so that a body follows.
     is_body: bool,
     /// The length of the current line so far, without its end.
@@ -45,8 +48,9 @@ impl HeadScanner {
                 if !position.is_return {
                     self.has_bare_line_feed.store(true, Ordering::Relaxed);
                 }
-                let text_len = position.line_len - usize::from(position.is_return);
-                *position = Position { is_body: text_len == 0, ..Position::default() };
+                let is_empty = position.line_len == usize::from(position.is_return);
+                let has_text = position.has_text || !is_empty;
+                *position = Position { has_text, is_body: has_text && is_empty, ..Position::default() };
             } else {
                 position.is_return = *byte == b'\r';
                 position.line_len += 1;
@@ -80,6 +84,14 @@ mod tests {
         assert!(scan(&["GET / HTTP/1.1\nhost: a\n\n"]));
         assert!(scan(&["GET / HTTP/1.1\r\nx: y", "\n", "host: a\r\n\r\n"]));
         assert!(scan(&["GET / HTTP/1.1\r\nhost: a\r\n\n"]));
+    }
+
+    #[test]
+    fn empty_lines_before_a_head_do_not_end_it() {
+        assert!(scan(&["\r\nGET / HTTP/1.1\nhost: a\n\n"]));
+        assert!(scan(&["\r", "\n\r\n", "GET / HTTP/1.1\r\nx: y\nhost: a\r\n\r\n"]));
+        assert!(scan(&["\nGET / HTTP/1.1\r\n\r\n"]));
+        assert!(!scan(&["\r\n\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n{\n}\n"]));
     }
 
     #[test]

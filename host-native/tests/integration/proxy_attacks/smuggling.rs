@@ -122,6 +122,9 @@ async fn no_line_ending_smuggles_a_request() {
     let lines = format!("x: y\ncontent-length: {len}\r\n");
     attack("a line feed before a length", format!("{}{BODY}{HIDDEN}", head(&lines)), true).await;
     attack("a line feed at the end", format!("{call}{BODY}{HIDDEN}"), true).await;
+    // The parser skips empty lines before a request line.
+    attack("an empty line first", format!("\r\n{call}{BODY}{HIDDEN}"), true).await;
+    attack("two empty lines first", format!("\r\n\r\n{}{BODY}{HIDDEN}", head(&lines)), true).await;
     for (what, lines) in [
         ("a bare return in a value", format!("x: y\rcontent-length: 0\r\ncontent-length: {len}\r\n")),
         ("a folded line", format!("x: y\r\n z\r\ncontent-length: {len}\r\n")),
