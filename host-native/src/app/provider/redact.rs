@@ -3,7 +3,12 @@
 //! Each byte of a key becomes one asterisk, so announced lengths stay correct. In a streamed body, bytes that
 //! may begin a key are held back until the next chunk shows whether they do. All other bytes are forwarded at
 //! once.
+//!
+//! A key may be quoted in a URL, in JSON or in HTML, where each of its characters may be escaped or not. So a
+//! text is searched twice and more: as it is, and with its escapes replaced by what they stand for. Each
+//! search takes time in proportion to the text.
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,15 +18,21 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
+use memchr::memchr3_iter;
 use memchr::memmem::{self, Finder};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pin_project_lite::pin_project;
 
 /// The minimum length of a key, in bytes. Shorter texts such as `none` and `ollama` are placeholders that
 /// also occur as words in responses.
 const MIN_KEY_BYTES: usize = 8;
 
-/// Searchers for every spelling of the keys, longest first.
+/// How often a text is decoded. JSON in a string of JSON takes two, and so does an encoded percent sign.
+const LEVELS: u32 = 2;
+
+/// The maximum length of the escape of one character, also of one in the escape of another.
+const MAX_ESCAPE_BYTES: usize = 16;
+
+/// Searchers for the keys, as they are and in base64.
 #[derive(Debug, Default)]
 struct Keys(Vec<Finder<'static>>);
 
@@ -44,27 +55,51 @@ impl Redactor {
         self.0.iter().flat_map(|keys| &keys.0)
     }
 
-    fn has_key(&self, text: &[u8]) -> bool {
-        self.keys().any(|key| key.find(text).is_some())
+    fn has_keys(&self) -> bool {
+        self.keys().next().is_some()
+    }
+
+    /// Returns whether `text` contains a key.
+    pub(crate) fn has_key(&self, text: &[u8]) -> bool {
+        !self.find_keys(text, LEVELS).is_empty()
+    }
+
+    /// Returns where the keys in `text` are, also in what its escapes stand for, down to `levels`.
+    fn find_keys(&self, text: &[u8], levels: u32) -> Vec<Range<usize>> {
+        let plain = self.keys().flat_map(|key| key.find_iter(text).map(|at| at..at + key.needle().len()));
+        let mut found: Vec<Range<usize>> = plain.collect();
+        if levels > 0
+            && self.has_keys()
+            && let Some(decoded) = Decoded::new(text)
+        {
+            let in_escapes = self.find_keys(&decoded.text, levels - 1).into_iter();
+            found.extend(in_escapes.map(|key| decoded.source_index(key.start)..decoded.source_index(key.end)));
+        }
+        found
     }
 
     /// Replaces every key in `text`.
     pub(crate) fn redact(&self, text: &mut [u8]) {
-        for key in self.keys() {
-            let len = key.needle().len();
-            let mut from = 0;
-            while let Some(at) = key.find(&text[from..]) {
-                text[from + at..from + at + len].fill(b'*');
-                from += at + len;
-            }
+        for key in self.find_keys(text, LEVELS) {
+            text[key].fill(b'*');
         }
     }
 
     /// Returns `text` with `[key]` in place of every key. An excerpt, which ends with `…`, may end within a
     /// key: what it has of that is removed.
     pub(crate) fn redact_text(&self, text: &str) -> String {
-        let needles = self.keys().filter_map(|key| std::str::from_utf8(key.needle()).ok());
-        let text = needles.fold(text.to_string(), |text, key| text.replace(key, "[key]"));
+        let mut keys = self.find_keys(text.as_bytes(), LEVELS);
+        keys.sort_unstable_by_key(|key| (key.start, key.end));
+        let (mut shown, mut end) = (Vec::new(), 0);
+        for key in keys {
+            if key.start >= end {
+                shown.extend_from_slice(&text.as_bytes()[end..key.start]);
+                shown.extend_from_slice(b"[key]");
+            }
+            end = end.max(key.end);
+        }
+        shown.extend_from_slice(&text.as_bytes()[end..]);
+        let text = String::from_utf8_lossy(&shown);
         let mut parts: Vec<&str> = text.split('…').collect();
         let last = parts.len() - 1;
         for part in &mut parts[..last] {
@@ -75,11 +110,14 @@ impl Redactor {
 
     /// Returns `bytes` with every key replaced.
     pub(crate) fn redacted(&self, bytes: Bytes) -> Bytes {
-        if !self.has_key(&bytes) {
+        let keys = self.find_keys(&bytes, LEVELS);
+        if keys.is_empty() {
             return bytes;
         }
         let mut bytes = BytesMut::from(bytes);
-        self.redact(&mut bytes);
+        for key in keys {
+            bytes[key].fill(b'*');
+        }
         bytes.freeze()
     }
 
@@ -93,10 +131,15 @@ impl Redactor {
     /// Replaces every key in the values of these headers, and removes headers whose name contains a key.
     pub(crate) fn redact_headers(&self, headers: &mut HeaderMap) {
         // Header names are in lower case.
-        let has_key = |name: &HeaderName| {
-            self.keys().any(|key| memmem::find(name.as_ref(), &key.needle().to_ascii_lowercase()).is_some())
+        let contains_key = |name: &[u8]| {
+            let name = name.to_ascii_lowercase();
+            self.keys().any(|key| memmem::find(&name, &key.needle().to_ascii_lowercase()).is_some())
         };
-        let named: Vec<HeaderName> = headers.keys().filter(|name| has_key(name)).cloned().collect();
+        let is_of_key = |name: &HeaderName| {
+            let name: &[u8] = name.as_ref();
+            contains_key(name) || Decoded::new(name).is_some_and(|name| contains_key(&name.text))
+        };
+        let named: Vec<HeaderName> = headers.keys().filter(|name| is_of_key(name)).cloned().collect();
         for name in named {
             headers.remove(name);
         }
@@ -113,43 +156,50 @@ impl Redactor {
     /// A shorter part stays. If it became asterisks, a client that makes a provider quote its guesses would
     /// learn a key one character after the other.
     pub(crate) fn redact_end(&self, text: &mut [u8]) {
+        let begun = self.begun_key_len(text, true, LEVELS);
         let end = text.len();
-        let begun = self.partial_key_len(text);
-        let text = &mut text[end - begun..];
-        let is_half = |key: &[u8]| 2 * text.len() >= key.len() && key.starts_with(text);
-        if begun > 0 && self.keys().any(|key| is_half(key.needle())) {
-            text.fill(b'*');
-        }
+        text[end - begun..].fill(b'*');
     }
 
     /// Returns how many bytes at the end of `text` may be the beginning of a key.
     fn partial_key_len(&self, text: &[u8]) -> usize {
+        // No more than this is decoded again for each piece of a stream.
+        let most = self.keys().map(|key| key.needle().len()).max().unwrap_or(0) * MAX_ESCAPE_BYTES;
+        self.begun_key_len(&text[text.len().saturating_sub(most)..], false, LEVELS)
+    }
+
+    /// Returns how many bytes at the end of `text` may be the beginning of a key, also in what its escapes
+    /// stand for, down to `levels`. With `is_half`, they are at least half of the key.
+    fn begun_key_len(&self, text: &[u8], is_half: bool, levels: u32) -> usize {
         let begun = |key: &Finder<'static>| {
-            let most = text.len().min(key.needle().len() - 1);
-            (1..=most).rev().find(|len| key.needle().starts_with(&text[text.len() - len..])).unwrap_or(0)
+            let key = key.needle();
+            let least = if is_half { key.len().div_ceil(2) } else { 1 };
+            let most = text.len().min(key.len() - 1);
+            (least..=most).rev().find(|len| key.starts_with(&text[text.len() - len..])).unwrap_or(0)
         };
-        self.keys().map(begun).max().unwrap_or(0)
+        let plain = self.keys().map(begun).max().unwrap_or(0);
+        if levels == 0 || !self.has_keys() {
+            return plain;
+        }
+        let Some(decoded) = Decoded::new(text) else { return plain };
+        // What an escape that is not complete stands for is unknown.
+        let complete = &decoded.text[..decoded.complete_len];
+        let len = self.begun_key_len(complete, is_half, levels - 1);
+        if is_half && len == 0 {
+            return plain;
+        }
+        plain.max(text.len() - decoded.source_index(complete.len() - len))
     }
 }
 
 impl Keys {
-    /// Returns searchers for every spelling of `keys` that a server may quote.
     fn new<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Self {
         let mut all: Vec<Vec<u8>> = Vec::new();
         for key in keys.filter(|key| key.len() >= MIN_KEY_BYTES) {
             all.push(key.to_vec());
             all.extend(in_base64(key));
-            if let Ok(text) = std::str::from_utf8(key) {
-                let encoded = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-                let as_query = encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
-                let lower = [lowercase_escapes(&as_query), lowercase_escapes(&encoded)];
-                let in_json = serde_json::Value::from(text).to_string();
-                let in_json = in_json[1..in_json.len() - 1].to_string();
-                let spellings = [text.replace('/', "\\/"), in_json, as_query, encoded].into_iter().chain(lower);
-                all.extend(spellings.map(String::into_bytes));
-            }
         }
-        all.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        all.sort_unstable();
         all.dedup();
         Self(all.iter().map(|key| Finder::new(key).into_owned()).collect())
     }
@@ -168,16 +218,134 @@ fn in_base64(key: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     .filter(|text| text.len() >= MIN_KEY_BYTES)
 }
 
-/// Returns a text with percent escapes in lower case: `%2f` instead of `%2F`.
-fn lowercase_escapes(text: &str) -> String {
-    let mut parts = text.split('%');
-    let mut lower = parts.next().unwrap_or_default().to_string();
-    for part in parts {
-        let (digits, rest) = part.split_at(part.len().min(2));
-        lower.extend(["%", &digits.to_ascii_lowercase(), rest]);
-    }
-    lower
+/// A text in which each escape of a URL, of JSON and of HTML is replaced by the character it stands for.
+#[derive(Debug, Default)]
+struct Decoded {
+    text: Vec<u8>,
+    /// For each escape, its end in `text` and in the source.
+    ends: Vec<(usize, usize)>,
+    /// The length of `text` without an escape at its end that is not complete.
+    complete_len: usize,
 }
+
+impl Decoded {
+    /// Decodes `source`. Returns `None` if it has no escapes.
+    fn new(source: &[u8]) -> Option<Self> {
+        let (mut decoded, mut copied, mut is_complete) = (Self::default(), 0, true);
+        for at in memchr3_iter(b'%', b'\\', b'&', source) {
+            if at < copied {
+                continue;
+            }
+            match Escape::read(&source[at..]) {
+                Escape::None => {}
+                Escape::Incomplete => {
+                    is_complete = false;
+                    decoded.complete_len = decoded.text.len() + at - copied;
+                    break;
+                }
+                Escape::Character { byte, len } => {
+                    decoded.text.extend_from_slice(&source[copied..at]);
+                    decoded.text.push(byte);
+                    copied = at + len;
+                    decoded.ends.push((decoded.text.len(), copied));
+                }
+            }
+        }
+        if is_complete && decoded.ends.is_empty() {
+            return None;
+        }
+        decoded.text.extend_from_slice(&source[copied..]);
+        if is_complete {
+            decoded.complete_len = decoded.text.len();
+        }
+        Some(decoded)
+    }
+
+    /// Returns the position in the source of a position in `text`.
+    fn source_index(&self, index: usize) -> usize {
+        let before = self.ends.partition_point(|(end, _)| *end <= index);
+        let (end, source_end) = before.checked_sub(1).map_or((0, 0), |last| self.ends[last]);
+        source_end + (index - end)
+    }
+}
+
+/// What a text that begins with `%`, `\` or `&` begins with.
+#[derive(Clone, Copy, Debug)]
+enum Escape {
+    None,
+    /// The text ends within an escape, or may do so.
+    Incomplete,
+    /// An escape of `len` bytes for the character `byte`.
+    Character {
+        byte: u8,
+        len: usize,
+    },
+}
+
+impl Escape {
+    fn read(text: &[u8]) -> Self {
+        match *text {
+            [b'%', ref rest @ ..] => Self::hex(1, rest, 2),
+            [b'\\', b'u', ref rest @ ..] => Self::hex(2, rest, 4),
+            [b'\\', b'x', ref rest @ ..] => Self::hex(2, rest, 2),
+            [b'\\', byte @ (b'/' | b'"' | b'\'' | b'\\'), ..] => Self::Character { byte, len: 2 },
+            [b'\\'] => Self::Incomplete,
+            [b'&', ref rest @ ..] => Self::html(rest),
+            _ => Self::None,
+        }
+    }
+
+    /// Reads an escape that has `count` hexadecimal digits after its first `before` bytes.
+    fn hex(before: usize, text: &[u8], count: usize) -> Self {
+        let digits = &text[..text.len().min(count)];
+        if !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Self::None;
+        }
+        if digits.len() < count {
+            return Self::Incomplete;
+        }
+        Self::character(digits, 16, before + count)
+    }
+
+    /// Reads the rest of a character reference of HTML, after its `&`.
+    fn html(text: &[u8]) -> Self {
+        let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'#';
+        let name = &text[..text.iter().take(MAX_ESCAPE_BYTES - 2).take_while(is_name).count()];
+        let len = name.len() + 2;
+        match (name, text.get(name.len())) {
+            (_, None) => Self::Incomplete,
+            ([b'#', b'x' | b'X', digits @ ..], Some(b';')) => Self::character(digits, 16, len),
+            ([b'#', digits @ ..], Some(b';')) => Self::character(digits, 10, len),
+            (name, Some(b';')) => {
+                let known = NAMED.iter().find(|(known, _)| *known == name);
+                known.map_or(Self::None, |(_, byte)| Self::Character { byte: *byte, len })
+            }
+            _ => Self::None,
+        }
+    }
+
+    /// Returns the escape of `len` bytes for the character whose code is `digits`. Keys have no others than
+    /// those of one byte.
+    fn character(digits: &[u8], radix: u32, len: usize) -> Self {
+        let code = std::str::from_utf8(digits).ok().and_then(|digits| u8::from_str_radix(digits, radix).ok());
+        code.map_or(Self::None, |byte| Self::Character { byte, len })
+    }
+}
+
+/// The names that HTML has for characters of keys.
+const NAMED: [(&[u8], u8); 11] = [
+    (b"amp", b'&'),
+    (b"lt", b'<'),
+    (b"gt", b'>'),
+    (b"quot", b'"'),
+    (b"apos", b'\''),
+    (b"plus", b'+'),
+    (b"sol", b'/'),
+    (b"equals", b'='),
+    (b"colon", b':'),
+    (b"lowbar", b'_'),
+    (b"period", b'.'),
+];
 
 pin_project! {
     /// A body in which keys are replaced by asterisks.
@@ -263,6 +431,12 @@ mod tests {
 
     const KEY: &str = "sk-provider/secret+1";
 
+    /// Spellings of the characters of [`KEY`] that some encoding escapes. The last ones are escaped twice.
+    const SLASHES: [&str; 10] =
+        ["/", "\\/", "%2F", "%2f", "\\u002F", "\\u002f", "&#47;", "&#x2F;", "%252F", "\\\\u002f"];
+    const PLUSES: [&str; 10] =
+        ["+", "%2B", "%2b", "\\u002B", "\\u002b", "\\x2b", "&#43;", "&#x002b;", "&plus;", "&amp;#43;"];
+
     fn redactor() -> Redactor {
         Redactor::new([KEY.as_bytes()].into_iter())
     }
@@ -293,6 +467,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_escaped_key_is_redacted_wherever_a_stream_is_split() {
+        for (slash, plus) in SLASHES.into_iter().zip(PLUSES) {
+            let quoted = format!("sk-provider{slash}secret{plus}1");
+            let text = format!("data: bad key {quoted}, and %2 \\n {quoted}\n\n");
+            let expected = text.replace(&quoted, &"*".repeat(quoted.len()));
+            for at in 0..text.len() {
+                let cut = [&text[..at], &text[at..]].map(str::to_string).to_vec();
+                assert_eq!(pieces(cut).await.concat(), expected, "{at}");
+            }
+            let bytes: Vec<String> = text.chars().map(String::from).collect();
+            assert_eq!(pieces(bytes).await.concat(), expected);
+        }
+        for (shown, hidden) in [(9, 0), (0, 12), (0, 19)] {
+            let sent = format!("key {}", &"sk-provider/secret+1"[..shown + hidden].replace('/', "%2F"));
+            let hidden = if hidden > 0 { sent.len() - 4 } else { 0 };
+            let expected = format!("{}{}", &sent[..sent.len() - hidden], "*".repeat(hidden));
+            assert_eq!(pieces(vec![sent]).await.concat(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_escape_that_is_not_complete_is_held_back_until_it_is_known() {
+        let sent = ["1 &", "amp; 2 %", "41 ", "\\", "n"].map(str::to_string).to_vec();
+        assert_eq!(pieces(sent).await, ["1 ", "&amp; 2 ", "%41 ", "\\n"]);
+        assert_eq!(pieces(vec!["100 %".to_string()]).await.concat(), "100 %");
+    }
+
+    #[tokio::test]
     async fn other_bytes_are_forwarded_at_once_and_a_truncated_key_is_redacted() {
         let sent = ["data: 1\n\n", "data: s", "ea\n\n"].map(str::to_string).to_vec();
         assert_eq!(pieces(sent).await, ["data: 1\n\n", "data: ", "sea\n\n"]);
@@ -306,16 +508,19 @@ mod tests {
 
     #[test]
     fn every_usual_spelling_of_a_key_is_redacted_and_placeholders_are_not() {
-        for quoted in [
-            KEY.to_string(),
-            KEY.replace('/', "\\/"),
-            "sk-provider%2Fsecret%2B1".to_string(),
-            "sk-provider%2fsecret%2b1".to_string(),
-        ] {
-            let mut text = format!("<{quoted}>").into_bytes();
-            redactor().redact(&mut text);
-            assert_eq!(text, format!("<{}>", "*".repeat(quoted.len())).into_bytes());
+        for slash in SLASHES {
+            for plus in PLUSES {
+                for hyphen in ["-", "%2D", "\\u002d", "&#45;"] {
+                    let quoted = format!("sk{hyphen}provider{slash}secret{plus}1");
+                    let mut text = format!("% &<{quoted}> \\").into_bytes();
+                    redactor().redact(&mut text);
+                    let text = String::from_utf8(text).unwrap();
+                    assert_eq!(text, format!("% &<{}> \\", "*".repeat(quoted.len())), "{quoted}");
+                }
+            }
         }
+        let whole = KEY.bytes().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
+        assert_eq!(redactor().redact_text(&format!("bad {whole}, {KEY}{KEY}")), "bad [key], [key][key]");
         for before in ["", "a", "ab", "Bearer ", "user:"] {
             for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
                 let mut quoted = engine.encode(format!("{before}{KEY}, and more")).into_bytes();
