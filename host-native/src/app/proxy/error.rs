@@ -21,6 +21,8 @@ pub(super) enum ProxyError {
     NoSuchAddress,
     /// The `Host` header is missing, repeated or invalid.
     BadHost,
+    /// The body has a transfer encoding other than `chunked`.
+    BadTransferEncoding,
     /// The host is not one that the proxy serves.
     ForeignHost { host: String, local: SocketAddr },
     /// The `Origin` header names another site.
@@ -113,6 +115,7 @@ impl ProxyError {
             Self::BadType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::HeadersTooLarge { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::BadHost
+            | Self::BadTransferEncoding
             | Self::BrokenBody
             | Self::UnexpectedBody
             | Self::BadJson { .. }
@@ -144,6 +147,7 @@ impl ProxyError {
             Self::NoSuchAddress => "tidegate_no_such_address",
             Self::TooLarge { .. } => "tidegate_too_large",
             Self::BadHost => "tidegate_bad_host",
+            Self::BadTransferEncoding => "tidegate_bad_transfer_encoding",
             Self::ForeignHost { .. } => "tidegate_foreign_host",
             Self::ForeignOrigin { .. } | Self::ForeignSite { .. } => "tidegate_foreign_origin",
             Self::NotServed => "tidegate_not_served",
@@ -229,6 +233,7 @@ impl fmt::Display for ProxyError {
             Self::NoSuchAddress => f.write_str("this path is not served; the API is under /v1"),
             Self::TooLarge { most } => write!(f, "the request is longer than {most} bytes"),
             Self::BadHost => f.write_str("the request must have exactly one valid `Host` header"),
+            Self::BadTransferEncoding => f.write_str("the request has a transfer encoding that is not `chunked` alone"),
             Self::ForeignHost { host, local } => write!(
                 f,
                 "the request is for the host `{host}`; expected `localhost` or `{}`; to serve this name too, set \

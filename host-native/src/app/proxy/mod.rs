@@ -252,7 +252,8 @@ impl Shared {
         response
     }
 
-    /// Rejects requests that are too large, for another host, or from another site.
+    /// Rejects requests that are too large, whose body has another transfer encoding than `chunked`, for another
+    /// host, or from another site.
     fn check(&self, request: &Request<Incoming>, local: SocketAddr) -> Result<(), ProxyError> {
         let ConnectionsConfig { max_header_bytes, max_url_bytes, .. } = self.connections;
         let (uri, headers) = (request.uri(), request.headers());
@@ -262,6 +263,12 @@ impl Shared {
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         if bytes > max_header_bytes as usize {
             return Err(ProxyError::HeadersTooLarge { most: max_header_bytes });
+        }
+        // The parser takes any list that ends with `chunked`, and does not decode the others.
+        let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+        let is_chunked = encodings.next().is_none_or(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"));
+        if !is_chunked || encodings.next().is_some() {
+            return Err(ProxyError::BadTransferEncoding);
         }
         self.access.check(uri, headers, local)
     }
