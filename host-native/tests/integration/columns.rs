@@ -217,9 +217,14 @@ fn a_command_receives_no_key_unless_the_file_names_it() {
     for name in ["ACME_ACCOUNT", "OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD", "GRADER_KEY", "PLAIN_SETTING"] {
         scratch.env(name, "sk-secret");
     }
+    scratch.env("ACME_ACCOUNT", "sk-acme/secret");
+    scratch.env("ACME_HEADERS", "{\"authorization\": \"Bearer sk-acme\\/secret\"}");
+    scratch.env("DATABASE_URL", "postgresql://app:sk-secret@db.example/notes");
+    scratch.env("GITHUB_PAT", "sk-secret");
+    scratch.env("SENTRY_DSN", "https://secret@sentry.example/1");
     scratch.write(
         "judge.py",
-        "import json, os\nprint(json.dumps(sorted(n for n, v in os.environ.items() if v == 'sk-secret')))\n",
+        "import json, os\nprint(json.dumps(sorted(n for n, v in os.environ.items() if 'secret' in v)))\n",
     );
     let rest = "[[models]]\nname = \"other\"\nprovider = \"remote\"\nbase_url = \"http://127.0.0.1:9/v1\"\nmax_parallel = 1\n\
                 api_key_env = \"ACME_ACCOUNT\"\n\

@@ -57,7 +57,8 @@ impl fmt::Debug for ApiKey {
 /// digits, and compared in any case.
 #[must_use]
 pub fn is_name_of_key(name: &str) -> bool {
-    const WORDS: [&str; 7] = ["authorization", "authentication", "bearer", "cookie2", "pass", "pwd", "sig"];
+    const WORDS: [&str; 10] =
+        ["authorization", "authentication", "bearer", "cookie2", "cred", "creds", "pass", "pat", "pwd", "sig"];
     const ENDS: [&str; 15] = [
         "key",
         "keys",
@@ -84,10 +85,31 @@ pub fn is_name_of_key(name: &str) -> bool {
     words().any(is_word) && !OTHERS.contains(&words().collect::<String>().as_str())
 }
 
-/// Returns whether an environment variable has the name of a credential. `PWD` is the working directory.
+/// Returns whether an environment variable has the name of a credential, or of an address that holds one,
+/// such as `SENTRY_DSN`. `PWD` is the working directory.
 #[must_use]
 pub fn is_variable_of_key(name: &str) -> bool {
-    is_name_of_key(name) && name != "PWD"
+    let lower = name.to_ascii_lowercase();
+    let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
+    let is_address = |word: &str| word == "dsn" || word.trim_end_matches('s').ends_with("webhook");
+    let is_connection = || {
+        let joined: String = lower.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        joined.contains("connectionstring") || joined.contains("connstr")
+    };
+    (is_name_of_key(name) && name != "PWD") || words.any(is_address) || is_connection()
+}
+
+/// Returns whether a text contains an address with a user and a password: `scheme://user:password@host`. The
+/// user may be empty.
+#[must_use]
+pub fn has_password(text: &str) -> bool {
+    let credentials = |rest: &str| {
+        let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#')).unwrap_or(rest.len());
+        rest[..end]
+            .rsplit_once('@')
+            .is_some_and(|(user, _)| user.split_once(':').is_some_and(|(_, pass)| !pass.is_empty()))
+    };
+    text.split("://").skip(1).any(credentials)
 }
 
 /// Returns whether text in the place of a variable's name can be shown. Where no variable of this name is
@@ -137,6 +159,9 @@ mod tests {
             "OAuth",
             "cf-access-jwt-assertion",
             "cookie2",
+            "GITHUB_PAT",
+            "registry-creds",
+            "CRED",
         ] {
             assert!(is_name_of_key(name), "{name}");
         }
@@ -151,6 +176,9 @@ mod tests {
             "$skiptoken",
             "author",
             "design",
+            "path",
+            "pattern",
+            "webhook",
             "",
         ] {
             assert!(!is_name_of_key(name), "{name}");
@@ -161,6 +189,47 @@ mod tests {
     fn a_command_gets_its_working_directory_and_no_password() {
         assert!(is_variable_of_key("MYSQL_PWD") && is_variable_of_key("SSH_AUTH_SOCK"));
         assert!(!is_variable_of_key("PWD") && !is_variable_of_key("PATH"));
+    }
+
+    #[test]
+    fn variables_with_addresses_that_hold_credentials_are_found() {
+        for name in [
+            "SENTRY_DSN",
+            "SLACK_WEBHOOK_URL",
+            "TEAMS_WEBHOOKS",
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "ConnectionStrings__Default",
+            "SQL_CONNSTR",
+        ] {
+            assert!(is_variable_of_key(name), "{name}");
+        }
+        for name in ["WEBROOT", "CONNECTION_LIMIT", "HOME", "DNS_SERVER"] {
+            assert!(!is_variable_of_key(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_found() {
+        for text in [
+            "postgresql://app:tide-7@db.example/notes",
+            "redis://:tide-7@localhost:6379/0",
+            "jdbc:mysql://app:tide-7@db",
+            "url=amqp://app:ti@de@mq/ retries=3",
+            "https://a.example http://app:tide-7@b.example",
+        ] {
+            assert!(has_password(text), "{text}");
+        }
+        for text in [
+            "https://db.example:5432/notes",
+            "ssh://git@host/path",
+            "https://host/a:b@c",
+            "https://host?q=a:b@c",
+            "redis://app:@host",
+            "a:b@c",
+            "",
+        ] {
+            assert!(!has_password(text), "{text}");
+        }
     }
 
     #[test]

@@ -28,7 +28,8 @@ use crate::app::provider::cost::{Ledger, Price, SharedLedger};
 use crate::app::provider::embedding::EmbeddingClient;
 use crate::app::provider::http::{HttpClient, HttpEndpoint, RequestExtras};
 use crate::app::provider::image::ImageClient;
-use crate::app::provider::key::{can_be_shown, is_variable_name, is_variable_of_key};
+use crate::app::provider::key::{can_be_shown, has_password, is_variable_name, is_variable_of_key};
+use crate::app::provider::redact::Redactor;
 use crate::app::provider::{ApiKey, ChatClient, ChatEndpoint, Client};
 use crate::app::run::columns::CalledModel;
 use crate::app::run::provider::Provider;
@@ -457,12 +458,19 @@ fn command(argv: &[String], directory: &Path, hidden: Vec<OsString>, timeout: Du
 fn hidden_variables(file: &PipelineFile, pass_env: &[String]) -> Vec<OsString> {
     let of_models = |name: &str| file.models.iter().flat_map(ModelSpec::secret_variables).any(|secret| secret == name);
     let of_share = |name: &str| file.share.as_ref().and_then(|share| share.variable()).is_some_and(|of| of == name);
-    let is_hidden = |name: &OsString| {
+    let is_of_file = |name: &str| of_models(name) || of_share(name);
+    let keys: Vec<OsString> =
+        env::vars_os().filter(|(name, _)| is_of_file(&name.to_string_lossy())).map(|(_, key)| key).collect();
+    let keys = Redactor::new(keys.iter().map(|key| key.as_encoded_bytes().trim_ascii()));
+    let is_hidden = |(name, value): &(OsString, OsString)| {
         let name = name.to_string_lossy();
-        (of_models(&name) || of_share(&name) || is_variable_of_key(&name))
-            && !pass_env.iter().any(|passed| *passed == name)
+        let is_of_key = is_of_file(&name)
+            || is_variable_of_key(&name)
+            || has_password(&value.to_string_lossy())
+            || keys.has_key(value.as_encoded_bytes());
+        is_of_key && !pass_env.iter().any(|passed| *passed == name)
     };
-    env::vars_os().map(|(name, _)| name).filter(is_hidden).collect()
+    env::vars_os().filter(is_hidden).map(|(name, _)| name).collect()
 }
 
 /// Reads the key from the environment variable `name`. An error never contains the value.
