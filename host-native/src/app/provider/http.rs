@@ -18,7 +18,7 @@ use tidegate_core::request::Outcome;
 use tidegate_core::request::response::RejectionReason;
 use tidegate_core::time::Duration;
 
-use super::address::is_loopback;
+use super::address::stay_on_loopback;
 use super::answer::{self, CallError};
 use super::key::ApiKey;
 use super::rate_feedback;
@@ -110,10 +110,7 @@ impl HttpClient {
             // The core decides about retries, and counts them.
             .retry(reqwest::retry::never())
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
-        if endpoint.url.host_str().is_some_and(is_loopback) {
-            // A proxy of the environment is another machine, and would see the key.
-            builder = builder.no_proxy();
-        }
+        builder = stay_on_loopback(builder, &endpoint.url);
         if let Some(authorities) = endpoint.authorities {
             builder = builder.tls_certs_only(authorities);
         }

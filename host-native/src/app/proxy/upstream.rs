@@ -14,7 +14,7 @@ use percent_encoding::percent_decode_str;
 use super::config::ProviderConfig;
 use super::headers::Credentials;
 use super::metrics::{Metrics, ResourceMeters};
-use crate::app::provider::address::is_loopback;
+use crate::app::provider::address::stay_on_loopback;
 use crate::app::provider::key::is_name_of_key;
 use crate::gate::{Limits, RequestGate, ResourceKey};
 use crate::http::ResponseInfo;
@@ -229,10 +229,7 @@ fn client(config: &ProviderConfig) -> Result<Client, String> {
         // There is no certificate to verify, so a machine without root certificates works, too.
         builder = builder.tls_certs_only([]);
     }
-    if config.base_url.host_str().is_some_and(is_loopback) {
-        builder = builder.no_proxy();
-    }
-    builder.build().map_err(|error| {
+    stay_on_loopback(builder, &config.base_url).build().map_err(|error| {
         let mut cause: &dyn std::error::Error = &error;
         while let Some(inner) = cause.source() {
             cause = inner;

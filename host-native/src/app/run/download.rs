@@ -29,7 +29,7 @@ use tokio::time::{Instant, timeout};
 use crate::app::config::pipeline::RemoteFile;
 use crate::app::data::digest::{DigestWriter, FileDigest};
 use crate::app::data::{DatasetError, DatasetFormat};
-use crate::app::provider::address::is_loopback;
+use crate::app::provider::address::{is_loopback, stay_on_loopback};
 use crate::app::provider::http::root_cause;
 use crate::app::run::preflight::format_bytes;
 use crate::app::run::redirects::follow_redirects;
@@ -148,9 +148,7 @@ impl Download<'_> {
         let mut builder = follow_redirects(Client::builder(), &self.0.url, self.0.allow_plain_http)
             .retry(reqwest::retry::never())
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
-        if self.0.url.host_str().is_some_and(is_loopback) {
-            builder = builder.no_proxy();
-        }
+        builder = stay_on_loopback(builder, &self.0.url);
         if let Some(authorities) = &self.0.authorities {
             builder = builder.tls_certs_only(authorities.clone());
         } else if self.0.url.scheme() == "http" && self.0.url.host_str().is_some_and(is_loopback) {
