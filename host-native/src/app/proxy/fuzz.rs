@@ -251,17 +251,22 @@ fn a_bare_line_feed_in_a_head_is_found_however_the_head_is_cut() {
         b"\r\n\r\nGET / HTTP/1.1\nhost: a\r\n\r\n\n",
     ];
     fuzz(&corpus, &["\n", "\r\n", "\r", "\r\n\r\n", "\n\n", "x: y"], |bytes| {
-        let found = same_for_all_cuts(bytes, |pieces| {
-            let scanner = HeadScanner::default();
-            pieces.for_each(|piece| scanner.received(piece));
-            scanner.take_bare_line_feed()
-        });
         let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
         let is_empty = |line: &&[u8]| [&b"\n"[..], b"\r\n"].contains(line);
         let before = lines.iter().take_while(|line| is_empty(line)).count();
-        let head = lines[before..].iter().position(is_empty).map_or(lines.len(), |at| before + at + 1);
+        let end = lines[before..].iter().position(is_empty).map(|at| before + at + 1);
+        let (head, body) = lines.split_at(end.unwrap_or(lines.len()));
         let is_bare = |line: &&[u8]| line.ends_with(b"\n") && !line.ends_with(b"\r\n");
-        assert_eq!(found, lines[..head].iter().any(is_bare), "{:?}", String::from_utf8_lossy(bytes));
+        let body_len = body.concat().len() as u64;
+        let can_be_used = end.is_some() && !head.iter().any(is_bare);
+        for (len, expected) in [(body_len, can_be_used), (body_len + 1, false)] {
+            let found = same_for_all_cuts(bytes, |pieces| {
+                let scanner = HeadScanner::default();
+                pieces.for_each(|piece| scanner.received(piece));
+                scanner.end_request(len)
+            });
+            assert_eq!(found, expected, "{:?}", String::from_utf8_lossy(bytes));
+        }
     });
 }
 

@@ -62,6 +62,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Request, Response};
+use http_body::Body as _;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tidegate_core::request::{HealthConfig, RequestConfig};
@@ -77,6 +78,7 @@ use access::AccessPolicy;
 use config::{ConnectionsConfig, ProxyConfig, QueueConfig, RetryConfig};
 use error::ProxyError;
 use forward::RequestContext;
+use head_scanner::HeadScanner;
 use headers::{ATTEMPTS, REQUEST_ID, WAITED};
 use metrics::Metrics;
 use models::ModelListCache;
@@ -213,21 +215,21 @@ impl Shared {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Handles a request that was received at the address `local`: checks it first, then serves it.
-    /// `has_bare_line_feed` says whether a line of its head ends so.
+    /// Handles a request that was received at the address `local`: checks it first, then serves it. `heads`
+    /// has scanned the bytes of the connection.
     async fn handle(
         self: &Arc<Self>,
         request: Request<Incoming>,
         kind: ListenerKind,
         local: SocketAddr,
-        has_bare_line_feed: bool,
+        heads: &HeadScanner,
     ) -> Response<ReplyBody> {
-        // Two parsers may disagree on where this request ends, so no further request is read from this
+        // Two parsers may disagree on where such a request ends, so no further request is read from its
         // connection.
         let is_octal = |len: &HeaderValue| len.len() > 1 && len.as_bytes().starts_with(b"0");
-        let is_chunked = request.headers().contains_key(TRANSFER_ENCODING);
-        let is_last =
-            has_bare_line_feed || is_chunked || request.headers().get_all(CONTENT_LENGTH).iter().any(is_octal);
+        let has_octal = request.headers().get_all(CONTENT_LENGTH).iter().any(is_octal);
+        // A chunked body has no length that is known before its end.
+        let body_len = request.body().size_hint().exact().filter(|_| !has_octal);
         let (method, headers) = (request.method(), request.headers());
         let (is_preflight, cors) = match self.access.cors(method, headers).await {
             Some((headers, is_preflight)) => (is_preflight, headers),
@@ -246,14 +248,14 @@ impl Shared {
         headers.extend(cors);
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.entry(CONTENT_SECURITY_POLICY).or_insert(NO_SCRIPTS);
-        if is_last {
+        if !body_len.is_some_and(|len| heads.end_request(len)) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 
-    /// Rejects requests that are too large, whose body has another transfer encoding than `chunked`, for another
-    /// host, or from another site.
+    /// Rejects requests that are too large, whose body has another transfer encoding than `chunked`, for
+    /// another host, or from another site.
     fn check(&self, request: &Request<Incoming>, local: SocketAddr) -> Result<(), ProxyError> {
         let ConnectionsConfig { max_header_bytes, max_url_bytes, .. } = self.connections;
         let (uri, headers) = (request.uri(), request.headers());

@@ -181,7 +181,7 @@ async fn serve_connection(
         async move {
             Ok::<_, Infallible>(match rejection {
                 Some(error) => error.response(),
-                None => shared.handle(request, kind, local, heads.take_bare_line_feed()).await,
+                None => shared.handle(request, kind, local, &heads).await,
             })
         }
     });

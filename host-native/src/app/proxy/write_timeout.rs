@@ -97,7 +97,6 @@ impl<T: AsyncRead> AsyncRead for WriteTimeout<T> {
 impl<T: AsyncWrite> AsyncWrite for WriteTimeout<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = self.as_mut().project().io.poll_write(context, bytes);
-        self.heads.sent();
         self.check_write(context, wrote)
     }
 
@@ -107,7 +106,6 @@ impl<T: AsyncWrite> AsyncWrite for WriteTimeout<T> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let wrote = self.as_mut().project().io.poll_write_vectored(context, pieces);
-        self.heads.sent();
         self.check_write(context, wrote)
     }
 

@@ -1,6 +1,9 @@
 //! Tests of request smuggling: requests that two parsers delimit differently, so that the second one finds a
 //! hidden request.
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
 use super::{CHAT, SHORT, send, status, upstream};
 use crate::support::world::World;
 
@@ -56,6 +59,9 @@ async fn two_content_lengths_smuggle_no_request() {
     ] {
         attack(what, format!("{}{BODY}{HIDDEN}", head(&lines)), false).await;
     }
+    // The parser takes two equal lengths for one.
+    let equal = format!("content-length: {len}\r\ncontent-length: {len}\r\n");
+    attack("two equal ones", format!("{}{BODY}{HIDDEN}", head(&equal)), true).await;
     // Some parsers read it as octal.
     attack("a leading zero", format!("{}{BODY}{HIDDEN}", head(&format!("content-length: 0{len}\r\n"))), true).await;
 }
@@ -161,16 +167,35 @@ async fn an_absolute_target_is_forwarded_to_the_provider_only() {
 }
 
 #[tokio::test]
-async fn pipelined_requests_are_admitted_one_by_one() {
+async fn a_request_that_arrives_before_the_response_to_another_is_not_served() {
     let len = BODY.len();
     let world = World::new("", SHORT).await;
     let first = format!("{}{BODY}", head(&format!("content-length: {len}\r\n")));
     let answer = send(&world, format!("{first}{HIDDEN}")).await;
-    assert_eq!(answer.matches("HTTP/1.1 200").count(), 2, "{answer}");
-    assert_eq!(upstream(&world), [format!("POST {CHAT}"), "POST /v1/embeddings".to_string()]);
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
+    assert_eq!(upstream(&world), [format!("POST {CHAT}")]);
+    // The first body has the empty line and the length that would end the second head.
+    let body = "{\"model\":\"echo\"\r\n\r\n}";
+    let first = format!("{}{body}", head(&format!("content-length: {}\r\n", body.len())));
+    let second = HIDDEN.replace("host: localhost\r\n", "host: localhost\nx: y\r\n");
+    send(&world, format!("{first}{second}{HIDDEN}")).await;
+    assert_eq!(upstream(&world).len(), 2, "{:?}", upstream(&world));
     // The unread body of a rejected request is not parsed as the next request.
     let refused =
         format!("POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{HIDDEN}", HIDDEN.len());
     send(&world, refused).await;
     assert_eq!(upstream(&world).len(), 2);
+    // Requests that wait for the response are served on one connection.
+    let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
+    let call = format!("{}{BODY}", head(&format!("content-length: {len}\r\n")));
+    for _ in 0..2 {
+        stream.write_all(call.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"}")
+            && !answer.ends_with(b"0\r\n\r\n")
+            && stream.read_buf(&mut answer).await.unwrap() > 0
+        {}
+        assert_eq!(status(&String::from_utf8_lossy(&answer)), "200");
+    }
+    assert_eq!(upstream(&world).len(), 4);
 }
