@@ -57,6 +57,8 @@ const REPLACEMENTS: &[(&str, Replacement)] = &[
         Elsewhere("`temperature`, `top_p`, `max_tokens` of a column, and `max_parallel` of its model"),
     ),
     ("extra_body", Key("extra")),
+    ("provider_type", Elsewhere("`api` in [[models]]: \"openai\", \"responses\" or \"anthropic\"")),
+    ("skip_health_check", Nothing("a run makes no test call before it starts; `tidegate check` does")),
     ("budget", Key("budgets")),
     // Columns.
     ("column_type", Key("kind")),
@@ -65,6 +67,23 @@ const REPLACEMENTS: &[(&str, Replacement)] = &[
     ("output_format", Key("schema")),
     ("expr", Key("template")),
     ("dtype", Key("output")),
+    ("multi_modal_context", Elsewhere("`images` and `audio` of the column")),
+    ("with_trace", Elsewhere("`calls = true` in [output], for `tidegate inspect`")),
+    ("extract_reasoning_content", Elsewhere("a column with `kind = \"reasoning\"`, and `of` this column")),
+    ("tool_alias", Elsewhere("`tools`, a list of names of [[tools]]")),
+    (
+        "code_lang",
+        Elsewhere("the language in `prompt`, and a column with `kind = \"validation\"` that checks the code"),
+    ),
+    ("scores", Elsewhere("`criteria` of a column with `kind = \"score\"`")),
+    ("target_columns", Elsewhere("`input` of a column with `kind = \"validation\"`, a template")),
+    ("validator_type", Elsewhere(VALIDATOR)),
+    ("validator_params", Elsewhere(VALIDATOR)),
+    ("conditional_params", Elsewhere("`cases = [{ when = ..., law = ... }]` in `sampler`")),
+    (
+        "convert_to",
+        Elsewhere("`integer` or `decimals` in `sampler`, or `output` of a column with `kind = \"expression\"`"),
+    ),
     ("sampler_type", Elsewhere("`sampler = { law = ... }`")),
     ("params", Elsewhere("`sampler = { law = ... }`")),
     ("max_conversation_restarts", Elsewhere("`schema_retries` in [[columns]]")),
@@ -85,4 +104,12 @@ const REPLACEMENTS: &[(&str, Replacement)] = &[
         Elsewhere("`rate_limit_patience` in [run], or `deadline` in [queue] of a proxy"),
     ),
     ("non_inference_max_parallel_workers", Nothing("samplers and expressions take no workers")),
+    ("async_trace", Elsewhere("`--trace FILE` or `--events FILE` of `tidegate run`")),
+    ("display_tui", Elsewhere("`--tui` of `tidegate run`")),
+    ("progress_bar", Nothing("a terminal always has it, unless `tidegate run` has `--quiet`")),
+    ("progress_interval", Nothing("a pipe has a line every two seconds, and with `--json` two a second")),
+    ("preserve_dropped_columns", Elsewhere("`--all-columns` of `tidegate run`, which writes columns with `drop`, too")),
+    ("jinja_rendering_engine", Nothing("there is one engine, which bounds the work of a template and runs no Python")),
 ];
+
+const VALIDATOR: &str = "`schema`, or `model` with a command, of a column with `kind = \"validation\"`";

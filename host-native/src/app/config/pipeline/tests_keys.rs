@@ -141,6 +141,42 @@ fn extra_headers_and_parameters_are_what_the_program_does_not_set_and_hold_no_ke
 }
 
 #[test]
+fn each_key_of_the_original_system_names_what_replaces_it() {
+    for (key, help) in [
+        ("provider_type", "use instead: `api` in [[models]]: \"openai\", \"responses\" or \"anthropic\""),
+        ("skip_health_check", "there is no such setting: a run makes no test call before it starts"),
+    ] {
+        assert_model_rejected(&format!("{key} = true"), &[&format!("unknown key `{key}`"), help]);
+    }
+    for (key, help) in [
+        ("multi_modal_context", "`images` and `audio` of the column"),
+        ("with_trace", "`calls = true` in [output], for `tidegate inspect`"),
+        ("extract_reasoning_content", "a column with `kind = \"reasoning\"`"),
+        ("tool_alias", "`tools`, a list of names of [[tools]]"),
+        ("code_lang", "a column with `kind = \"validation\"` that checks the code"),
+        ("scores", "`criteria` of a column with `kind = \"score\"`"),
+        ("target_columns", "`input` of a column with `kind = \"validation\"`"),
+        ("validator_type", "`schema`, or `model` with a command"),
+        ("validator_params", "`schema`, or `model` with a command"),
+        ("conditional_params", "`cases = [{ when = ..., law = ... }]` in `sampler`"),
+        ("convert_to", "`integer` or `decimals` in `sampler`"),
+    ] {
+        assert_llm_rejected(&format!("{key} = true"), &[&format!("unknown key `{key}`"), "use instead: ", help]);
+    }
+    for (key, help) in [
+        ("async_trace", "use instead: `--trace FILE` or `--events FILE` of `tidegate run`"),
+        ("display_tui", "use instead: `--tui` of `tidegate run`"),
+        ("progress_bar", "there is no such setting: a terminal always has it, unless"),
+        ("progress_interval", "there is no such setting: a pipe has a line every two seconds"),
+        ("preserve_dropped_columns", "use instead: `--all-columns` of `tidegate run`"),
+        ("jinja_rendering_engine", "there is no such setting: there is one engine"),
+    ] {
+        let text = format!("{HEAD}{CHAT}{COLUMN}[run]\n{key} = true\n");
+        assert_rejected(&text, &[&format!("unknown key `{key}` in [run]"), help]);
+    }
+}
+
+#[test]
 fn a_judge_has_exactly_one_endpoint() {
     let judge = |text: &str| format!("{HEAD}[[models]]\nname = \"j\"\nmax_parallel = 1\n{text}\n{COLUMN}");
     assert_rejected(
