@@ -10,6 +10,10 @@
 //! the JavaScript interface, of links to the playground and of recorded changes, where programs compute with
 //! them. The pipeline and proxy files of the hosts are written by people and have text such as `"1.5s"`.
 //!
+//! Some keys of a model have other names than in those files: `algorithm` is their `limit`, and `request` has
+//! their `aimd`, `cooldown`, `max_cooldown` and `ramp`. They stay as they are, so that recorded scenarios and
+//! links to the playground can still be read.
+//!
 //! A scenario can also list changes that happen during the run, in order of time. `set` selects what changes,
 //! and the other keys give the new value:
 //!

@@ -250,7 +250,9 @@ impl<'t> Document<'t> {
         let error = self.source.error(span, format!("unknown key `{key}` in {title}")).expected(one_of(&known));
         // The value may be a secret, which must not be shown and belongs in the environment.
         let error = if is_name_of_key(key) { error.without_excerpt() } else { error };
-        match original::replacement(key) {
+        let is_model_of_scenario = known.iter().any(|key| ["request", "cooldown_ms"].contains(key));
+        let in_scenario = is_model_of_scenario.then(|| original::replacement_in_scenario(key)).flatten();
+        match in_scenario.or_else(|| original::replacement(key)) {
             Some(original::Replacement::Key(name)) if known.contains(&name) => error.suggest(name, [name]),
             // Only the keys of scenarios have the unit in their names.
             Some(original::Replacement::Duration(name))

@@ -1,4 +1,5 @@
-//! Replacements for the keys of the original system and of earlier versions of tidegate.
+//! Replacements for the keys of the original system and of earlier versions of tidegate, and in a scenario
+//! for those of pipeline and proxy files.
 
 use std::fmt;
 
@@ -33,7 +34,21 @@ pub(super) fn replacement(key: &str) -> Option<Replacement> {
     REPLACEMENTS.iter().find(|(name, _)| *name == key).map(|(_, replacement)| *replacement)
 }
 
+/// Returns what the model of a scenario has in place of `key`, if it is a key of pipeline and proxy files.
+pub(super) fn replacement_in_scenario(key: &str) -> Option<Replacement> {
+    IN_SCENARIOS.iter().find(|(name, _)| *name == key).map(|(_, replacement)| *replacement)
+}
+
 use Replacement::{Duration, Elsewhere, Key, Nothing};
+
+const IN_SCENARIOS: &[(&str, Replacement)] = &[
+    ("limit", Elsewhere("`algorithm`, such as `algorithm = { name = \"tide\" }`")),
+    ("aimd", Elsewhere("`request` of the model, with the same settings; its durations end with `_ms`")),
+    ("cooldown", Duration("cooldown")),
+    ("max_cooldown", Duration("max_cooldown")),
+    ("ramp", Duration("ramp")),
+    ("budgets", Nothing("a scenario has no budgets; `requests` and `tokens` in `provider` are the rates that refuse")),
+];
 
 const REPLACEMENTS: &[(&str, Replacement)] = &[
     // Models.

@@ -105,6 +105,22 @@ fn a_duration_of_the_original_system_is_rejected_with_the_key_of_a_scenario() {
 }
 
 #[test]
+fn a_key_of_pipeline_files_is_rejected_with_the_key_of_a_scenario() {
+    for (line, help) in [
+        ("limit = \"tide\"", "use instead: `algorithm`, such as `algorithm = { name = \"tide\" }`"),
+        ("aimd = {}", "use instead: `request` of the model"),
+        ("cooldown = \"2s\"", "use instead: `cooldown_ms`, in milliseconds, in `request` of the model"),
+        ("max_cooldown = \"2s\"", "use instead: `max_cooldown_ms`, in milliseconds, in `request` of the model"),
+        ("ramp = \"2s\"", "use instead: `ramp_ms`, in milliseconds, in `request` of the model"),
+        ("budgets = {}", "there is no such setting: a scenario has no budgets"),
+        ("request = { cooldown = \"2s\" }", "use instead: `cooldown_ms`, in milliseconds"),
+    ] {
+        let error = parse_error("provider = {}", &format!("provider = {{}}\n{line}"));
+        assert!(error.contains("unknown key `") && error.contains(&format!("help: {help}")), "{error}");
+    }
+}
+
+#[test]
 fn an_array_in_place_of_a_table_is_rejected_with_its_position() {
     let error = parse_error("provider = {}", "provider = { faults = [0.5] }");
     let expected = "s.toml:11:23: `faults` in [models.provider] is an array of 1 item";
