@@ -118,6 +118,25 @@ fn a_job_that_has_enough_rows_is_done_and_continues_if_more_are_wanted() {
 }
 
 #[test]
+fn a_job_with_accepted_rows_is_not_shortened_and_keeps_them() {
+    let (scratch, provider) = (Scratch::new(20), Provider::start());
+    // The number of candidates stays the same.
+    let text = |run: &str| pipeline(&provider.base_url, &format!("{run}\nmax_candidates = 20"));
+    scratch.write("p.toml", &text("rows = 6"));
+    scratch.run(&["p.toml", "--out", "out"]).assert(0, &["accepted         6"]);
+    scratch.write("p.toml", &text("rows = 4"));
+    let refused = "the job accepted 6 rows and now 4: a job can be extended, not shortened";
+    scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(5, &[refused]);
+    assert_eq!(numbers(&scratch), accepted(6));
+    let dataset = format!("[seed]\npath = \"data.csv\"\n{}", pipeline(&provider.base_url, ""));
+    scratch.write("p.toml", &dataset);
+    scratch.run(&["p.toml", "--out", "all"]).assert(0, &["9 of 20 candidates"]);
+    scratch.write("p.toml", &dataset.replace("[run]\n", "[run]\nrows = 4\n"));
+    let refused = "the job kept all accepted rows and now 4: a job can be extended, not shortened";
+    scratch.run(&["p.toml", "--out", "all", "--resume"]).assert(5, &[refused]);
+}
+
+#[test]
 fn a_run_without_enough_accepted_candidates_says_so() {
     let (scratch, provider) = (Scratch::new(0), Provider::start());
     scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9\nmax_candidates = 10"));

@@ -129,6 +129,7 @@ async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_prog
         columns: resolved.output_columns(),
         types: Vec::new(),
         rows_in: 2,
+        wanted: None,
         row_group_size: 2,
         first_row: 0,
         partition: None,
@@ -140,7 +141,7 @@ async fn the_summary_after_a_panic_names_column_row_group_and_cause_and_the_prog
         state: RunState::Running,
     };
     let layout = resolved.layout(RowFormat::Jsonl, ParquetCompression::default());
-    let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None };
+    let spec = OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None };
     let claim = DirectoryLock::acquire(&scratch.path().join("out"), ExistingOutput::Refuse).unwrap();
     let output = OutputDirectory::prepare(claim, &spec).unwrap();
     let output = Arc::new(output);

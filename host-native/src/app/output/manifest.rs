@@ -40,6 +40,9 @@ pub struct Manifest {
     pub partition: Option<String>,
     /// The number of rows of the job.
     pub rows_in: u64,
+    /// The number of rows to accept; `None` if the job keeps all that are accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<u64>,
     /// Rows per row group. The last row group may have fewer.
     pub row_group_size: u32,
     /// The format of the rows files.
@@ -227,8 +230,15 @@ impl Manifest {
     }
 
     fn shortened(&self, earlier: &Self) -> Option<String> {
+        const RULE: &str = "a job can be extended, not shortened";
         let (was, is) = (earlier.rows_in, self.rows_in);
-        (is < was).then(|| format!("the job had {was} rows and now has {is}: a job can be extended, not shortened"))
+        // Accepted rows after the last one to keep are removed from the output.
+        let accepted = || match (earlier.wanted, self.wanted) {
+            (Some(was), Some(is)) if is < was => Some(format!("the job accepted {was} rows and now {is}: {RULE}")),
+            (None, Some(is)) => Some(format!("the job kept all accepted rows and now {is}: {RULE}")),
+            _ => None,
+        };
+        (is < was).then(|| format!("the job had {was} rows and now has {is}: {RULE}")).or_else(accepted)
     }
 
     /// Returns the number of rows in a row group; 0 beyond the last one.
@@ -320,6 +330,7 @@ mod tests {
             first_row: 0,
             partition: None,
             rows_in: 10,
+            wanted: None,
             row_group_size: 4,
             format: RowFormat::Jsonl,
             identity: identity(b"id\n1\n"),
@@ -340,6 +351,15 @@ mod tests {
     fn the_first_difference_names_the_former_and_the_new_value() {
         assert_eq!(difference(|now| now.pipeline = "moved.toml".to_string()), None);
         assert_eq!(difference(|now| now.rows_in = 20), None, "a job can be extended");
+        let accepting = |was, is| {
+            let [before, now] = [was, is].map(|wanted| Manifest { wanted, ..before() });
+            now.first_difference(&before, None).unwrap()
+        };
+        assert_eq!([accepting(Some(3), Some(4)), accepting(Some(3), None)], [None, None]);
+        let fewer = "the job accepted 3 rows and now 2: a job can be extended, not shortened";
+        assert_eq!(accepting(Some(3), Some(2)).as_deref(), Some(fewer));
+        let some = "the job kept all accepted rows and now 9: a job can be extended, not shortened";
+        assert_eq!(accepting(None, Some(9)).as_deref(), Some(some));
         for (change, expected) in [
             (
                 Box::new(|now: &mut Manifest| now.rows_in = 9) as Box<dyn Fn(&mut Manifest)>,

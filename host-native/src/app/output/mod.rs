@@ -109,8 +109,6 @@ pub struct OutputSpec {
     /// Rows dropped for these reasons are generated again; an empty list means all reasons, `None` means no
     /// reason.
     pub retry_dropped: Option<Vec<DropReason>>,
-    /// The number of rows to accept, if the job makes rows until they are accepted.
-    pub wanted: Option<u64>,
     /// The dataset file, if it is a text format, which may have been appended to since an earlier run.
     pub dataset: Option<PathBuf>,
 }
@@ -202,7 +200,7 @@ impl OutputDirectory {
         let rows = root.join(ROWS);
         // A run that was killed before it wrote its manifest leaves only temporary files.
         let is_unused = names.iter().all(|name| is_temporary_name(name));
-        let acceptance = Acceptance::new(spec.wanted);
+        let acceptance = Acceptance::new(spec.manifest.wanted);
         let (mut found, mut used) = (ScanResult { acceptance, ..ScanResult::default() }, JobTotals::default());
         // Those of an earlier job, too: the new one may replace its export.
         let exports = export::exports(root);

@@ -106,7 +106,7 @@ impl ScanResult {
         keeps_surplus: bool,
     ) -> Result<Self, OutputError> {
         let manifest = &spec.manifest;
-        let mut found = Self { acceptance: Acceptance::new(spec.wanted), ..Self::default() };
+        let mut found = Self { acceptance: Acceptance::new(spec.manifest.wanted), ..Self::default() };
         for row_group in written.iter() {
             if listed.contains(row_group) {
                 found.add_partial(rows, spec, row_group, keeps_surplus)?;

@@ -19,6 +19,7 @@ fn manifest() -> Manifest {
         columns: vec!["a".to_string()],
         types: Vec::new(),
         rows_in: 2,
+        wanted: None,
         row_group_size: 2,
         first_row: 0,
         partition: None,
@@ -39,7 +40,7 @@ pub(super) fn four_groups() -> Manifest {
 pub(super) fn spec(manifest: Manifest) -> OutputSpec {
     let columns = vec![("row".to_string(), ColumnType::Integer), ("a".to_string(), ColumnType::Text)];
     let layout = Layout { format: manifest.format, compression: ParquetCompression::default(), columns };
-    OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, wanted: None, dataset: None }
+    OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None }
 }
 
 fn claimed(root: &Path, existing: ExistingOutput, spec: &OutputSpec) -> Result<OutputDirectory, OutputError> {
@@ -432,7 +433,7 @@ fn a_manifest_that_could_not_be_written_is_written_later_although_it_has_not_cha
 #[test]
 fn rows_after_the_wanted_ones_are_removed_and_made_again_if_more_are_wanted() {
     let scratch = tempfile::tempdir().unwrap();
-    let wanting = |wanted| OutputSpec { wanted: Some(wanted), ..spec(four_groups()) };
+    let wanting = |wanted| spec(Manifest { wanted: Some(wanted), ..four_groups() });
     let open = |wanted| claimed(scratch.path(), ExistingOutput::Resume, &wanting(wanted)).unwrap();
     let first = open(2);
     first.write_row_group(2, [row(4), row(5)], &[]).unwrap();

@@ -28,6 +28,7 @@ pub(super) fn manifest(
         columns: resolved.output_columns(),
         types: if file.output.format.is_typed() { resolved.output_types() } else { Vec::new() },
         rows_in: resolved.rows.end - resolved.rows.start,
+        wanted: file.rows.wanted,
         row_group_size: file.run.row_group_size.get(),
         first_row: resolved.rows.start,
         // With their number, because more rows move the boundaries of the parts.

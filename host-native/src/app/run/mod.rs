@@ -425,7 +425,6 @@ fn output_spec(
         layout: resolved.layout(file.output.format, file.output.compression),
         keeps_parts: resolved.plan.keeps_parts(),
         retry_dropped: request.retry_dropped.clone(),
-        wanted: file.rows.wanted,
         dataset: appendable,
     }
 }
