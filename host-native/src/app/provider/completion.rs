@@ -1,14 +1,15 @@
 //! Reads chat completions of OpenAI-compatible APIs.
 //!
-//! The field `finish_reason` decides what became of the answer. Values are compared without regard to case:
+//! The field `finish_reason` decides what became of the answer. Values are compared without regard to case,
+//! up to a colon, since gateways send `content_filter: SAFETY`:
 //!
 //! | `finish_reason` | result |
 //! | --- | --- |
 //! | `length`, `max_tokens`, `model_length` (Mistral), `model_context_window_exceeded` (Zhipu) | the answer is truncated |
-//! | `content_filter`, `content_filtered`, `safety`, `sensitive` | [`CallError::ContentFiltered`] |
+//! | `content_filter`, `content_filtered`, `safety`, `sensitive`, `recitation` and others of Gemini | [`CallError::ContentFiltered`] |
 //! | `refusal`, or a text in `message.refusal` | [`CallError::Refused`] |
 //! | `error`, `abort`, `insufficient_system_resource`, `network_error` | [`CallError::Unreadable`]: the provider failed |
-//! | any other, or none | the answer is complete |
+//! | any other, or none | the answer is complete, or without text [`CallError::Malformed`] |
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -75,9 +76,20 @@ enum AnswerEnd {
 
 impl AnswerEnd {
     fn of(finish_reason: &Value) -> Self {
-        match finish_reason.as_str().unwrap_or_default().to_ascii_lowercase().as_str() {
+        let reason = finish_reason.as_str().unwrap_or_default().split(':').next().unwrap_or_default();
+        match reason.trim().to_ascii_lowercase().as_str() {
             "length" | "max_tokens" | "model_length" | "model_context_window_exceeded" => Self::Truncated,
-            "content_filter" | "content_filtered" | "safety" | "sensitive" => Self::Filtered,
+            "content_filter"
+            | "content_filtered"
+            | "safety"
+            | "sensitive"
+            | "recitation"
+            | "prohibited_content"
+            | "blocklist"
+            | "spii"
+            | "image_safety"
+            | "image_recitation"
+            | "image_prohibited_content" => Self::Filtered,
             "refusal" => Self::Refused,
             "error" | "abort" | "insufficient_system_resource" | "network_error" => Self::Failed,
             _ => Self::Complete,
@@ -110,8 +122,7 @@ impl Choice {
                 // Some servers send both fields with the same text.
                 let given = given.map(str::trim).find(|given| !given.is_empty()).map(str::to_string);
                 let content = message.content.map(|content| content.split(given.is_some()));
-                let is_thought_only = |split: &SplitText| split.text.is_empty() && !split.reasoning.is_empty();
-                let content = content.filter(|split| may_be_empty || !is_thought_only(split));
+                let content = content.filter(|split| may_be_empty || !split.text.is_empty());
                 let SplitText { text, reasoning } =
                     content.or(may_be_empty.then(SplitText::default)).ok_or_else(|| {
                         let reason =
@@ -186,6 +197,8 @@ mod tests {
     fn a_choice_without_text_is_an_error_with_the_reason_and_the_token_usage() {
         for (choices, expected) in [
             (r#"[{"message":{"content":null},"finish_reason":"stop"}]"#, "it has no text (finish_reason stop)"),
+            (r#"[{"message":{"content":""},"finish_reason":"stop"}]"#, "it has no text (finish_reason stop)"),
+            (r#"[{"message":{"content":[{"type":"text","text":""}]}}]"#, "it has no text"),
             (r#"[{"message":{"tool_calls":[]}}]"#, "it has no text"),
             ("[]", "it has no choices"),
             (r#"[{"message":{"content":7}}]"#, "invalid `content`, expected a text or a list of parts"),
@@ -311,6 +324,24 @@ mod tests {
             ("vLLM, abort", r#"{"message":{"content":""},"finish_reason":"abort"}"#, failed("finish_reason abort")),
         ] {
             assert_eq!(read(choice), Err(expected), "{what}");
+        }
+        for reason in [
+            "content_filter: SAFETY",
+            "content_filter:PROHIBITED_CONTENT",
+            "SAFETY",
+            "RECITATION",
+            "PROHIBITED_CONTENT",
+            "BLOCKLIST",
+            "SPII",
+            "IMAGE_SAFETY",
+            "IMAGE_RECITATION",
+            "IMAGE_PROHIBITED_CONTENT",
+        ] {
+            for message in [r#"{"content":"The"}"#, r#"{"content":null}"#, r#"{"content":""}"#] {
+                let choice = format!(r#"{{"message":{message},"finish_reason":"{reason}"}}"#);
+                let filtered = CallError::ContentFiltered { detail: String::new(), usage: KNOWN_USAGE };
+                assert_eq!(read(&choice), Err(filtered), "Gemini, {choice}");
+            }
         }
         assert_eq!(read(r#"{"message":{"content":"x","refusal":""}}"#).unwrap().text, "x");
     }
