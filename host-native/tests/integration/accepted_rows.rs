@@ -169,6 +169,22 @@ fn a_killed_run_is_resumed_to_the_same_rows() {
 }
 
 #[test]
+fn a_run_that_was_killed_before_its_cleanup_is_reported_without_the_rows_that_are_too_many() {
+    let (scratch, provider) = (Scratch::new(0), Provider::start());
+    scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9"));
+    scratch.run(&["p.toml", "--out", "out"]).assert(0, &["9 of 20 candidates"]);
+    // What such a run leaves: a row group after the last one that is wanted.
+    let more = [20, 22].map(|row| json!({ "row": row, "story": "", "grade": { "score": 5 }, "title": "" }).to_string());
+    let rejected = [21, 23].map(|row| json!({ "row": row, "column": "grade", "reason": "rejected" }).to_string());
+    scratch.write("out/rows/000005.jsonl", &(more.join("\n") + "\n"));
+    scratch.write("out/rows/000005.dropped.jsonl", &(rejected.join("\n") + "\n"));
+    let ended = scratch.run(&["p.toml", "--out", "out", "--resume", "--json"]);
+    ended.assert(0, &["resumed: 9 rows are done already", r#""accepted":9,"rejected":{"grade":11}"#]);
+    assert!(!ended.all().contains(r#""rows_out":11"#), "{}", ended.all());
+    assert_eq!(numbers(&scratch), accepted(9));
+}
+
+#[test]
 fn rows_of_a_dataset_can_be_rejected() {
     let (scratch, provider) = (Scratch::new(10), Provider::start());
     let text = format!("[seed]\npath = \"data.csv\"\n{}", pipeline(&provider.base_url, ""));

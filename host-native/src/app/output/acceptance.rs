@@ -105,7 +105,9 @@ impl OutputDirectory {
         let spec = OutputSpec { retry_dropped: None, ..spec.clone() };
         let found = ScanResult::scan(&self.rows, &spec, true)?;
         self.manifest.lock().manifest.done = found.done;
-        Ok(Some(KeptRows { counts: found.earlier, dropped: found.dropped }))
+        let kept = KeptRows { counts: found.earlier, dropped: found.dropped };
+        *self.kept.lock() = Some(kept.clone());
+        Ok(Some(kept))
     }
 
     /// Removes the rows of the last row group that are not kept.

@@ -149,6 +149,15 @@ impl EarlierOutput {
             row_groups: self.row_groups + other.row_groups,
         }
     }
+
+    fn at_most(self, most: Self) -> Self {
+        Self {
+            rows_out: self.rows_out.min(most.rows_out),
+            rows_dropped: self.rows_dropped.min(most.rows_dropped),
+            rows_rejected: self.rows_rejected.min(most.rows_rejected),
+            row_groups: self.row_groups.min(most.row_groups),
+        }
+    }
 }
 
 /// An output directory that is locked by this run.
@@ -161,6 +170,8 @@ pub struct OutputDirectory {
     manifest: Mutex<CachedManifest>,
     found: ScanResult,
     acceptance: Mutex<Acceptance>,
+    /// What is on disk, once rows after the last one to keep were removed.
+    kept: Mutex<Option<KeptRows>>,
     /// Counts of the row groups that this run has to write again and has not written yet.
     replaceable: Mutex<BTreeMap<u32, ReplaceableCounts>>,
     /// Counts of the row groups that other processes have written meanwhile.
@@ -219,6 +230,7 @@ impl OutputDirectory {
             keeps_parts: spec.keeps_parts,
             manifest: Mutex::new(CachedManifest { manifest, written_at: StdInstant::now(), is_stale: true }),
             acceptance: Mutex::new(mem::take(&mut found.acceptance)),
+            kept: Mutex::default(),
             replaceable: Mutex::new(mem::take(&mut found.replaceable)),
             others: Mutex::default(),
             found,
@@ -235,6 +247,8 @@ impl OutputDirectory {
             // Best effort: the directory itself is synced, and its parent may not be readable.
             let _ = sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         }
+        // A run that was killed may have left more rows than are wanted.
+        output.remove_surplus(spec)?;
         Ok(output)
     }
 }
@@ -264,15 +278,22 @@ impl OutputDirectory {
     /// Returns the counts of the earlier output that this run keeps.
     #[must_use]
     pub fn earlier(&self) -> EarlierOutput {
-        self.found.earlier
+        self.limited(self.found.earlier)
+    }
+
+    /// Returns `counts` without rows that were removed since.
+    fn limited(&self, counts: EarlierOutput) -> EarlierOutput {
+        self.kept.lock().as_ref().map_or(counts, |kept| counts.at_most(kept.counts))
     }
 
     /// Returns the counts of the earlier output that is on disk now: [`earlier`](Self::earlier), the rows
-    /// that this run has to generate again but has not replaced yet, and those of other processes.
+    /// that this run has to generate again but has not replaced yet, and those of other processes. Once rows
+    /// were removed that are not wanted, the rest counts as earlier output first, and then as that of this
+    /// run.
     #[must_use]
     pub fn remaining(&self) -> EarlierOutput {
         let known = self.found.earlier.plus(self.others.lock().earlier);
-        self.replaceable.lock().values().fold(known, |sum, group| sum.plus(group.earlier))
+        self.limited(self.replaceable.lock().values().fold(known, |sum, group| sum.plus(group.earlier)))
     }
 
     /// Returns the dropped rows of [`remaining`](Self::remaining) by column and reason.
@@ -281,6 +302,12 @@ impl OutputDirectory {
         let mut dropped = self.found.dropped.clone();
         add_counts(&mut dropped, &self.others.lock().dropped);
         self.replaceable.lock().values().for_each(|group| add_counts(&mut dropped, &group.dropped));
+        if let Some(kept) = &*self.kept.lock() {
+            dropped.retain(|key, rows| {
+                *rows = kept.dropped.get(key).copied().unwrap_or_default().min(*rows);
+                *rows > 0
+            });
+        }
         dropped
     }
 

@@ -454,6 +454,29 @@ fn rows_after_the_wanted_ones_are_removed_and_made_again_if_more_are_wanted() {
     assert!(more.has_enough());
 }
 
+#[test]
+fn rows_that_a_killed_run_has_not_removed_are_removed_and_not_counted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let wanting = |wanted| spec(Manifest { wanted: Some(wanted), ..four_groups() });
+    let open = |wanted| claimed(scratch.path(), ExistingOutput::Resume, &wanting(wanted)).unwrap();
+    let killed = open(3);
+    killed.write_row_group(2, [row(4)], &[DroppedLine::rejected(5, "a")]).unwrap();
+    killed.write_row_group(0, [row(0)], &[DroppedLine::rejected(1, "a")]).unwrap();
+    killed.write_row_group(3, [row(6)], &[]).unwrap();
+    drop(killed);
+
+    let rejected = |output: &OutputDirectory| output.dropped().get(&("a".to_string(), REJECTED.to_string())).copied();
+    let resumed = open(3);
+    assert_eq!((resumed.earlier().rows_out, rejected(&resumed)), (3, Some(2)), "row group 1 is missing");
+    resumed.write_row_group(1, [row(2), row(3)], &[]).unwrap();
+    drop(resumed);
+
+    let resumed = open(3);
+    assert_eq!((resumed.earlier().rows_out, rejected(&resumed)), (3, Some(1)));
+    assert_eq!((resumed.remaining().rows_out, resumed.remaining().row_groups), (3, 2));
+    assert_eq!(rows_files(&resumed).len(), 3, "two row groups, and a list");
+}
+
 fn rows_files(output: &OutputDirectory) -> Vec<String> {
     file_names(&output.root().join(ROWS)).unwrap()
 }
