@@ -217,7 +217,8 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
         CallError::Rejected { rejection: RejectionReason::Forbidden, .. } => {
             "check the permissions of the key".to_string()
         }
-        CallError::Rejected { rejection: RejectionReason::NotFound, .. } => "check `base_url`".to_string(),
+        CallError::Rejected { status: 300..400, .. }
+        | CallError::Rejected { rejection: RejectionReason::NotFound, .. } => "check `base_url`".to_string(),
         CallError::ContentFiltered { .. }
         | CallError::Refused { .. }
         | CallError::Rejected { rejection: RejectionReason::ContentFiltered, .. } => {

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
@@ -170,6 +171,25 @@ fn an_unknown_model_and_an_unreachable_host_exit_4() {
         .assert(4, &["no such model (HTTP 404): The model `m` does not exist; check its `model`"]);
     check("http://127.0.0.1:9/v1")
         .assert(4, &["FAILED: no connection", "check the address, and that the server is running"]);
+}
+
+#[test]
+fn a_redirect_ends_with_what_to_set() {
+    for (location, part) in [
+        (
+            Some("https://new.example/v1/chat/completions"),
+            "set `base_url` to `https://new.example/v1`; check `base_url`",
+        ),
+        (None, "the request was refused (HTTP 308); check `base_url`"),
+    ] {
+        let answer = move || async move {
+            let headers: HeaderMap = location.map(|to| (LOCATION, HeaderValue::from_static(to))).into_iter().collect();
+            (StatusCode::PERMANENT_REDIRECT, headers)
+        };
+        let ended = check(&(serve(Router::new().fallback(answer)) + "/v1"));
+        ended.assert(4, &[part]);
+        assert!(!ended.all().contains("which parameters"), "{}", ended.all());
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //! the body.
 
 use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
+use std::{fmt, io};
 
 use reqwest::dns::Resolve;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
@@ -271,6 +271,9 @@ impl HttpClient {
             CallError::Timeout
         } else if transport_error_outcome(&error) == Outcome::TlsFailed || is_wrong_protocol() {
             CallError::Tls { detail: root_cause(&error) }
+        } else if self.url.scheme() == "http" && is_closed(&error) && !self.has_responded.load(Ordering::Relaxed) {
+            let detail = format!("{}; if the server uses TLS, its address begins with https", root_cause(&error));
+            CallError::Connection { detail }
         } else {
             CallError::Connection { detail: root_cause(&error) }
         }
@@ -337,6 +340,15 @@ fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
 
 fn is_not_http(error: &(dyn Error + 'static)) -> bool {
     cause_of::<hyper::Error>(error).is_some_and(|error| error.is_parse() && !error.is_parse_too_large())
+}
+
+/// Returns whether the server closed the connection before its response.
+fn is_closed(error: &(dyn Error + 'static)) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    // It is canceled if the connection is closed before the whole request is written.
+    let is_cut = |error: &hyper::Error| error.is_incomplete_message() || error.is_canceled();
+    let is_reset = |error: &io::Error| matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset);
+    cause_of(error).is_some_and(is_cut) || cause_of(error).is_some_and(is_reset)
 }
 
 fn certificate_remedy(error: &CertificateError) -> Option<&'static str> {
@@ -406,6 +418,39 @@ mod tests {
         assert!(matches!(broken, CallError::Broken { .. }), "{broken}");
         let empty = error_for_response(String::new(), false).await;
         assert!(matches!(empty, CallError::Connection { .. }), "{empty}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_closed_without_a_response_may_be_that_of_a_server_with_tls_until_the_first_response()
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move {
+            let response = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            for (answer, reads) in [("", true), ("", false), (response, true), ("", true)] {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                // A socket that is closed with bytes to read is reset.
+                if reads {
+                    let _ = socket.read(&mut [0; 4096]).await;
+                } else {
+                    let _ = socket.readable().await;
+                }
+                let _ = socket.write_all(answer.as_bytes()).await;
+            }
+        });
+        let timeout = Duration::from_secs(20);
+        let client = HttpClient::new(HttpEndpoint { url, api_key: None, authorities: None, timeout }).unwrap();
+        let hint = "if the server uses TLS, its address begins with https";
+        for how in ["closed", "reset"] {
+            let error = client.post(&"x", |_| Ok(())).await.unwrap_err();
+            assert!(
+                matches!(error, CallError::Connection { .. }) && error.to_string().ends_with(hint),
+                "{how}: {error}"
+            );
+        }
+        client.post(&"x", |_| Ok(())).await.unwrap();
+        let after = client.post(&"x", |_| Ok(())).await.unwrap_err().to_string();
+        assert!(!after.contains(hint), "{after}");
     }
 
     #[tokio::test]
