@@ -163,7 +163,9 @@ fn a_key_given_instead_of_a_variable_name_is_printed_nowhere() {
     let scratch = Scratch::new(1);
     let not_a_name = "`api_key_env` of the model `m` is not the name of an environment variable";
     let not_set = "the model `m` takes its key from an environment variable that is not set";
-    for (key, error) in [("sk-very-secret", not_a_name), ("gsk_very_secret", not_set)] {
+    for (key, error) in
+        [("sk-very-secret", not_a_name), ("gsk_very_secret", not_set), ("AKIAIOSFODNN7EXAMPLE", not_set)]
+    {
         scratch.write("p.toml", &remote_pipeline("http://127.0.0.1:9/v1", &format!("api_key_env = \"{key}\""), ""));
         for command in [&["run", "p.toml"][..], &["run", "p.toml", "--dry-run"], &["check", "p.toml"]] {
             let ended = scratch.run(command);

@@ -113,11 +113,13 @@ pub fn has_password(text: &str) -> bool {
 }
 
 /// Returns whether text in the place of a variable's name can be shown. Where no variable of this name is
-/// set, any other text may be a key in the wrong place, such as `gsk_abc123`: by custom, names of variables
-/// have no small letters.
+/// set, any other text may be a key in the wrong place, such as `gsk_abc123` or `AKIA2X...`: by custom, names
+/// of variables have no small letters, and long ones have underscores.
 #[must_use]
 pub fn can_be_shown(name: &str) -> bool {
-    is_variable_name(name) && (!name.contains(|c: char| c.is_ascii_lowercase()) || env::var_os(name).is_some())
+    let is_like_key = name.contains(|c: char| c.is_ascii_lowercase())
+        || name.len() >= 16 && name.contains(|c: char| c.is_ascii_digit()) && !name.contains('_');
+    is_variable_name(name) && (!is_like_key || env::var_os(name).is_some())
 }
 
 /// Returns whether `name` is a valid name of an environment variable. Any other text may be a key in the
@@ -229,6 +231,16 @@ mod tests {
             "",
         ] {
             assert!(!has_password(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_looks_like_a_key_is_not_shown_as_the_name_of_a_variable() {
+        for name in ["AKIAIOSFODNN7EXAMPLE", "gsk_abc123", "sk-abc", "0123456789ABCDEF"] {
+            assert!(!can_be_shown(name), "{name}");
+        }
+        for name in ["ACME_KEY", "MYACCOUNTOPENAIKEY", "AZUREKEY2", "OPENAI_API_KEY_OF_2024", "PATH"] {
+            assert!(can_be_shown(name), "{name}");
         }
     }
 
