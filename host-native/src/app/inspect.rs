@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use crate::app::error::{Error, Exit};
-use crate::app::output::{CallLine, DroppedLine, OutputError, RunState, StoredOutput, StoredRowGroup};
+use crate::app::output::{CallLine, DroppedLine, ModelCallCounts, OutputError, RunState, StoredOutput, StoredRowGroup};
 use crate::app::provider::chat::Role;
 use crate::app::render::page::page;
 
@@ -56,6 +56,8 @@ struct Found {
     /// Rows that are missing, by column and reason.
     dropped: BTreeMap<(String, String), u64>,
     rows: Vec<RowView>,
+    /// Whether the job keeps calls.
+    has_calls: bool,
 }
 
 /// Shows the rows that `request` selects.
@@ -85,6 +87,7 @@ impl Found {
     fn add(&mut self, request: &InspectRequest, group: StoredRowGroup) {
         let StoredRowGroup { rows, dropped, mut calls } = group;
         self.rows_out += rows.len() as u64;
+        self.has_calls |= !calls.is_empty();
         for line in &dropped {
             *self.dropped.entry(line.key()).or_default() += 1;
         }
@@ -101,7 +104,8 @@ impl Found {
     }
 }
 
-/// Returns the state of the job in one line, and the missing rows by column and reason.
+/// Returns the state of the job in one line, the missing rows by column and reason, and how prompts are kept
+/// if they are not.
 fn heading(output: &StoredOutput, found: &Found) -> Vec<String> {
     let state = match &output.manifest.state {
         RunState::Running => "a run is active, or was killed".to_string(),
@@ -115,6 +119,10 @@ fn heading(output: &StoredOutput, found: &Found) -> Vec<String> {
             format!("{rows} missing: {reason} at {column}")
         }
     }));
+    let was_called = output.manifest.totals.models.values().any(|totals| totals.calls > 0);
+    if was_called && !found.has_calls {
+        lines.push("prompts and answers are kept if [output] has `calls = true` when rows are made".to_string());
+    }
     lines
 }
 
@@ -128,12 +136,20 @@ impl RowView {
 }
 
 fn describe(call: &CallLine) -> String {
-    let calls = if call.calls == 1 { "1 call".to_string() } else { format!("{} calls", call.calls) };
+    let of_model = |ModelCallCounts { model, calls, retries }: &ModelCallCounts| {
+        let calls = if *calls == 1 { "1 call".to_string() } else { format!("{calls} calls") };
+        match retries {
+            0 => format!("{calls} of {model}"),
+            1 => format!("{calls} of {model} (1 retry)"),
+            _ => format!("{calls} of {model} ({retries} retries)"),
+        }
+    };
+    let calls = call.models.iter().map(of_model).collect::<Vec<_>>().join(", ");
     match (call.is_part, call.input_tokens, call.output_tokens) {
-        (true, ..) => format!("{calls} of {}, together with other rows", call.model),
+        (true, ..) => format!("{calls}, together with other rows"),
         // Commands have no tokens.
-        (false, 0, 0) => format!("{calls} of {}", call.model),
-        (false, input, output) => format!("{calls} of {}, {input} input and {output} output tokens", call.model),
+        (false, 0, 0) => calls,
+        (false, input, output) => format!("{calls}, {input} input and {output} output tokens"),
     }
 }
 

@@ -46,6 +46,7 @@ fn rows_are_shown_with_their_prompts_answers_models_and_tokens_and_drops_with_th
             "    answer: <b> [31m",
         ],
     );
+    assert!(!shown.all().contains("calls = true"), "they are kept: {}", shown.all());
     assert!(!shown.all().contains('\u{1b}'), "no control characters reach the terminal");
     let one = scratch.run(&["inspect", "out", "--row", "3"]).all();
     assert!(one.contains("row 3\n") && !one.contains("row 4\n"), "{one}");
@@ -64,8 +65,39 @@ fn without_kept_calls_rows_and_drops_are_shown() {
     for format in ["jsonl", "csv"] {
         let scratch = run(&format!("format = \"{format}\""));
         let shown = scratch.run(&["inspect", "out"]);
-        shown.assert(0, &["p.toml: 4 rows", "row 0\n", "row 2, missing: refused"]);
+        let hint = "prompts and answers are kept if [output] has `calls = true` when rows are made\n";
+        shown.assert(0, &["p.toml: 4 rows", "row 0\n", "row 2, missing: refused", hint]);
         assert!(!shown.all().contains("1 call of"), "{}", shown.all());
+    }
+}
+
+#[test]
+fn each_model_is_shown_with_its_calls_and_retries() {
+    // The first model refuses row 1, and needs more tokens for row 2.
+    let route = post(|Json(body): Json<Value>| async move {
+        let text = body["messages"][0]["content"].as_str().unwrap();
+        let refusal = (body["model"] == "large" && text == "Row 1").then_some("No.");
+        let finish_reason = if text == "Row 2" && body["max_tokens"] == 8 { "length" } else { "stop" };
+        let message = json!({ "content": text, "refusal": refusal });
+        Json(json!({ "choices": [{ "message": message, "finish_reason": finish_reason }] })).into_response()
+    });
+    let server = serve(Router::new().route("/v1/chat/completions", route)) + "/v1";
+    let model = |name: &str, provider: &str| {
+        format!("[[models]]\nname = \"{name}\"\nprovider = \"{provider}\"\nbase_url = \"{server}\"\nmax_parallel = 1\n")
+    };
+    let scratch = Scratch::new(3);
+    let column = "name = \"title\"\nmodels = [\"large\", \"small\"]\nprompt = \"Row {{ row }}\"\n\
+                  max_tokens = 8\nretry_max_tokens = 64\nfallback_on = [\"refused\"]\n";
+    let models = model("large", "p2") + &model("small", "acme");
+    let text = format!("[seed]\npath = \"data.csv\"\n[output]\ncalls = true\n{models}[[columns]]\n{column}");
+    scratch.run_pipeline(&text).assert(0, &["rows out         3"]);
+    let shown = scratch.run(&["inspect", "out"]).all();
+    for part in [
+        "  title: 1 call of p2/large\n    user: Row 0\n",
+        "  title: 1 call of p2/large, 1 call of acme/small\n    user: Row 1\n",
+        "  title: 2 calls of p2/large (1 retry)\n    user: Row 2\n",
+    ] {
+        assert!(shown.contains(part), "{part:?} is missing:\n{shown}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `NNNNNN.calls.jsonl`: what the columns of a row group have asked their models, if the job keeps it.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,23 @@ pub fn shown_calls(turn: Option<&ToolTurn>) -> Vec<String> {
     turn.map_or_else(Vec::new, |turn| turn.calls.iter().take(MAX_CALLS).map(ToolCall::shown).collect())
 }
 
+/// How often one model was called for a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelCallCounts {
+    /// `provider/model`.
+    pub model: String,
+    /// The number of calls, including retries.
+    pub calls: u32,
+    /// The calls that were made because one before had failed, or because its answer was of no use.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 /// A line of the file: the calls for one cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallLine {
@@ -55,8 +73,8 @@ pub struct CallLine {
     pub row: Option<u64>,
     /// The column.
     pub column: String,
-    /// The model that was called last, as `provider/model`.
-    pub model: String,
+    /// The calls of each model, in the order of their first calls.
+    pub models: Vec<ModelCallCounts>,
     /// The messages of the last call of a chat model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<CallMessage>,
@@ -75,8 +93,6 @@ pub struct CallLine {
     /// The error of the last call, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The number of calls, including those that were repeated.
-    pub calls: u32,
     /// The input tokens of all calls that reported them.
     pub input_tokens: u64,
     /// The output tokens of all calls that reported them.
@@ -86,10 +102,32 @@ pub struct CallLine {
 impl CallLine {
     /// Adds the calls of a later attempt for the same cell.
     pub fn add(&mut self, later: Self) {
-        let calls = self.calls + later.calls;
+        let mut models = mem::take(&mut self.models);
+        for counts in &later.models {
+            match models.iter_mut().find(|known| known.model == counts.model) {
+                Some(known) => {
+                    known.calls += counts.calls;
+                    known.retries += counts.retries + 1;
+                }
+                None => models.push(counts.clone()),
+            }
+        }
         let input_tokens = self.input_tokens + later.input_tokens;
         let output_tokens = self.output_tokens + later.output_tokens;
-        *self = Self { calls, input_tokens, output_tokens, ..later };
+        *self = Self { models, input_tokens, output_tokens, ..later };
+    }
+
+    /// Counts a call of `model` in the same attempt. It is a retry if the model was called before and has
+    /// called no tools, which are kept until the next call.
+    pub fn count_call(&mut self, model: &str) {
+        let is_answer_to_tools = self.error.is_none() && !self.tool_calls.is_empty();
+        match self.models.iter_mut().find(|known| known.model == model) {
+            Some(known) => {
+                known.calls += 1;
+                known.retries += u32::from(!is_answer_to_tools);
+            }
+            None => self.models.push(ModelCallCounts { model: model.to_string(), calls: 1, retries: 0 }),
+        }
     }
 }
 
@@ -111,6 +149,27 @@ impl OutputDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_model_has_its_calls_and_retries_and_an_answer_to_tools_is_no_retry() {
+        let counts = |line: &CallLine| -> Vec<_> {
+            line.models.iter().map(|counts| (counts.model.clone(), counts.calls, counts.retries)).collect()
+        };
+        let mut first = CallLine::default();
+        first.count_call("p2/chat");
+        first.error = Some("the server failed".to_string());
+        first.count_call("acme/chat");
+        (first.error, first.tool_calls) = (None, vec!["tides {}".to_string()]);
+        first.count_call("acme/chat");
+        first.tool_calls = Vec::new();
+        first.count_call("acme/chat");
+        let [p2, acme] = ["p2/chat", "acme/chat"].map(str::to_string);
+        assert_eq!(counts(&first), [(p2.clone(), 1, 0), (acme.clone(), 3, 1)]);
+        let mut second = CallLine { input_tokens: 7, ..CallLine::default() };
+        second.count_call("acme/chat");
+        first.add(second);
+        assert_eq!((counts(&first), first.input_tokens), (vec![(p2, 1, 0), (acme, 4, 2)], 7));
+    }
 
     #[test]
     fn calls_that_are_kept_are_bounded_in_number_and_length() {

@@ -60,7 +60,7 @@ use tidegate_core::pipeline::DropReason;
 
 pub use acceptance::KeptRows;
 pub use batch_journal::{BatchJournal, BatchLine};
-pub use calls_file::{CallLine, CallMessage, shown_calls};
+pub use calls_file::{CallLine, CallMessage, ModelCallCounts, shown_calls};
 pub use directory_lock::DirectoryLock;
 pub use done_row_groups::DoneRowGroups;
 pub use dropped_file::{DroppedCounts, DroppedLine, REJECTED, SURPLUS, UNMADE};

@@ -345,7 +345,7 @@ impl Shared {
         let calls = ModelCalls::new(self.callers[index].as_ref(), task).keeping(kept.as_ref());
         let calls = calls.in_batch(member.as_ref()).writing_to(&self.output).until(&self.is_stopping);
         let filled = column.fill.fill(context, calls).await;
-        if let Some(calls) = kept.map(Mutex::into_inner).filter(|line| line.calls > 0) {
+        if let Some(calls) = kept.map(Mutex::into_inner).filter(|line| !line.models.is_empty()) {
             let row = task.row.map(|row| self.row_number(task.first_row, row));
             let calls = CallLine { row, column: column.name.clone(), ..calls };
             self.buffers.add_calls(task.row_group, index, task.row, calls);

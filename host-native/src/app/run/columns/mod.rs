@@ -262,10 +262,10 @@ impl<'a> ModelCalls<'a> {
     /// Keeps a call of the model at the place `at`.
     fn keep(&self, at: usize, messages: &[Message], answer: &Result<CallOutput<ChatAnswer>, CallError>) {
         let Some(mut line) = self.kept.map(Mutex::lock) else { return };
+        self.count(&mut line, at, answer, |answer| answer.text.clone());
         line.messages = messages.iter().map(CallMessage::from).collect();
         let turn = answer.as_ref().ok().and_then(|answer| answer.value.turn.as_ref());
         line.tool_calls = shown_calls(turn);
-        self.count(&mut line, at, answer, |answer| answer.text.clone());
     }
 
     /// Counts a call of the model at the place `at`, and keeps what it has answered.
@@ -276,8 +276,7 @@ impl<'a> ModelCalls<'a> {
         answer: &Result<CallOutput<T>, CallError>,
         shown: impl FnOnce(&T) -> String,
     ) {
-        line.model = self.models().nth(at).map_or_else(String::new, |model| model.provider.label.clone());
-        line.calls += 1;
+        line.count_call(self.models().nth(at).map_or("", |model| &model.provider.label));
         let usage = match answer {
             Ok(answer) => {
                 (line.answer, line.error) = (Some(shown(&answer.value)), None);
@@ -305,10 +304,9 @@ impl<'a> ModelCalls<'a> {
             Err(_) => return,
         };
         let Some(mut line) = self.kept.map(Mutex::lock) else { return };
-        line.model = self.model().map_or_else(String::new, |model| model.provider.label.clone());
+        line.count_call(self.model().map_or("", |model| &model.provider.label));
         line.is_part = true;
         line.input = Some(input.to_string());
-        line.calls += 1;
         (line.answer, line.error) = (answer, error);
     }
 
