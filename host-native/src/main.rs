@@ -175,7 +175,13 @@ fn run_pipeline(args: RunArgs) -> Exit {
         Err(exit) => return exit,
     };
     if dry_run {
-        return report_result(runtime.block_on(dry_run::dry_run(&request)).map(|plan| (plan.to_string(), Exit::Done)));
+        return match runtime.block_on(dry_run::dry_run(&request)) {
+            Ok(plan) if json => {
+                json_line("dry_run", &plan);
+                Exit::Done
+            }
+            result => report_result(result.map(|plan| (plan.to_string(), Exit::Done))),
+        };
     }
     let mut reporter = match tui.then(Dashboard::open).transpose() {
         Ok(Some(dashboard)) => ProgressReporter::Dashboard(Box::new(dashboard)),

@@ -108,8 +108,17 @@ fn a_run_makes_candidates_until_exactly_the_wanted_number_of_rows_is_accepted() 
 #[test]
 fn a_job_that_has_enough_rows_is_done_and_continues_if_more_are_wanted() {
     let (scratch, provider) = (Scratch::new(0), Provider::start());
-    for (wanted, calls) in [(6, true), (6, false), (11, true)] {
+    for (wanted, calls, planned) in [
+        (
+            6,
+            true,
+            "of all 40 candidates, as if none were rejected. The run ends once 6 are accepted, at the earliest after 15 %",
+        ),
+        (6, false, "of all 0 candidates, as if none were rejected. All rows that are wanted are accepted already"),
+        (11, true, "The run ends once 5 are accepted"),
+    ] {
         scratch.write("p.toml", &pipeline(&provider.base_url, &format!("rows = {wanted}\nmax_candidates = 40")));
+        scratch.run(&["p.toml", "--out", "out", "--resume", "--dry-run"]).assert(0, &[planned]);
         let ended = scratch.run(&["p.toml", "--out", "out", "--resume"]);
         ended.assert(0, &["rejected by grade"]);
         assert_eq!(ended.all().contains("calls            0"), !calls, "{}", ended.all());

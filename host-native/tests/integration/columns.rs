@@ -328,6 +328,59 @@ fn a_dry_run_shows_the_plan_with_calls_tokens_and_cost_and_changes_nothing() {
         ],
     );
     assert_eq!(std::fs::read_dir(scratch.path(".")).unwrap().count(), before);
+    let planned = scratch.run(&["run", "p.toml", "--dry-run", "--json", "--max-cost", "10", "--limit", "200"]);
+    planned.assert(0, &[]);
+    let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
+    assert_eq!((&plan["kind"], &plan["rows"], &plan["row_groups"]), (&json!("dry_run"), &json!(200), &json!(50)));
+    let column = &plan["columns"][1];
+    assert_eq!((&column["name"], &column["reads"], &column["models"]), (&json!("b"), &json!(["a"]), &json!(["m"])));
+    assert_eq!((&column["calls"], &column["is_upper_bound"]), (&json!(200), &json!(true)));
+    assert_eq!((&plan["models"][0]["calls"], &plan["max_cost"]), (&json!(400), &json!("10.000000000000")));
+    let cost = |of: &Value| of["cost"].as_str().unwrap().parse::<f64>().unwrap();
+    assert!(cost(&plan) > 10.0 && cost(&plan) >= cost(&plan["models"][0]), "{plan}");
+    assert_eq!(std::fs::read_dir(scratch.path(".")).unwrap().count(), before);
+}
+
+#[test]
+fn a_dry_run_of_a_job_to_resume_is_for_the_rows_that_are_missing() {
+    let scratch = Scratch::new(10);
+    let text = "[seed]\npath = \"data.csv\"\n[run]\nrow_group_size = 4\n[[models]]\nname = \"m\"\nprovider = \"mock\"\n\
+                max_parallel = 4\nmock = {}\nprice = { input_per_million = 1000, output_per_million = 1000 }\n\
+                [[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{{ note }}\"\nanswer_tokens = 100\n\
+                [[columns]]\nname = \"b\"\nkind = \"expression\"\nstrategy = \"full_column\"\ntemplate = \"{{ rows | length }}\"\n";
+    // A column for row groups, so that the whole last one is made again.
+    let of_rows = &text[..text.rfind("[[columns]]").unwrap()];
+    for (columns, left, kept) in [(of_rows, 4, 6), (text, 6, 4)] {
+        scratch.write("p.toml", columns);
+        let dry = |limit: &[&str]| {
+            let planned =
+                scratch.run(&[&["p.toml", "--out", "out", "--dry-run", "--resume", "--json"], limit].concat());
+            planned.assert(0, &[]);
+            serde_json::from_str::<Value>(&planned.stdout).unwrap()
+        };
+        assert!(dry(&[]).get("earlier").is_none() && dry(&[])["rows"] == 10, "there is no job yet");
+        scratch.run(&["p.toml", "--out", "out", "--limit", "6"]).assert(0, &[]);
+        let files = |path: &str| std::fs::read_dir(scratch.path(path)).unwrap().count();
+        let before = (scratch.manifest("out"), files("out"), files("out/rows"));
+        assert_eq!(dry(&["--limit", "6"])["rows"], 0);
+        let plan = dry(&[]);
+        assert_eq!(
+            (&plan["earlier"]["rows_out"], &plan["rows"], &plan["row_groups"]),
+            (&json!(kept), &json!(left), &json!(2))
+        );
+        assert_eq!((&plan["columns"][0]["tasks"], &plan["columns"][0]["calls"]), (&json!(left), &json!(left)));
+        assert!(plan["spent"].as_str().unwrap().parse::<f64>().unwrap() > 0.0, "{plan}");
+        let shown = scratch.run(&["p.toml", "--out", "out", "--dry-run", "--resume", "--max-cost", "0.1"]);
+        let resumed = format!("resumed: {kept} rows are done already, and 0 stay dropped");
+        shown.assert(0, &[&resumed, &format!("rows  {left} of 10, in 2 row groups"), "of earlier runs, "]);
+        assert_eq!((scratch.manifest("out"), files("out"), files("out/rows")), before, "nothing is changed");
+        scratch.run(&["p.toml", "--out", "out", "--resume"]).assert(0, &[]);
+        assert_eq!(dry(&[])["rows"], 0);
+        scratch.write("p.toml", &columns.replace("{{ note }}", "{{ note }}!"));
+        let refused = "the column `a` has a different definition than before";
+        scratch.run(&["p.toml", "--out", "out", "--dry-run", "--resume"]).assert(5, &[refused]);
+        std::fs::remove_dir_all(scratch.path("out")).unwrap();
+    }
 }
 
 #[cfg(feature = "parquet")]

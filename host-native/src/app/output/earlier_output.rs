@@ -14,23 +14,78 @@ use super::images::{foreign_image, remove_images, remove_incomplete_images};
 use super::scan::ScanResult;
 use super::shared::{foreign_process, process_totals, remove_processes, used_at};
 use super::stored_output::read_manifest;
-use super::{DroppedLine, JobTotals, Manifest, OutputSpec, SURPLUS, write_dropped};
+use super::{DroppedLine, EarlierOutput, JobTotals, Manifest, OutputSpec, SURPLUS, write_dropped};
+use crate::app::provider::cost::Money;
+
+/// What a run that resumes a job has to make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemainingWork {
+    /// The output that it keeps.
+    pub kept: EarlierOutput,
+    /// The rows to make, or the candidates that are left if there is a number of rows to accept.
+    pub rows: u64,
+    /// The row groups with such rows.
+    pub row_groups: u64,
+    /// The cost of earlier runs.
+    pub spent: Money,
+}
+
+/// Returns what a run that resumes the job in the directory `root` has to make; `None` if it holds no job.
+/// Changes nothing. O(row groups), plus the rows of those with dropped rows.
+///
+/// # Errors
+///
+/// If the directory holds another job, or a file cannot be read.
+pub fn remaining_work(root: &Path, spec: &OutputSpec) -> Result<Option<RemainingWork>, OutputError> {
+    let mut is_unused = true;
+    visit_names(root, |name| {
+        is_unused &= is_temporary_name(name);
+        Ok(())
+    })
+    .map_err(io_error(root))?;
+    if is_unused {
+        return Ok(None);
+    }
+    let (before, now) = (same_job(root, spec)?, &spec.manifest);
+    let spent = used_at(root)?.plus(&process_totals(root, None)?).spent;
+    let found = with_surplus_if_enough(|keeps_surplus| {
+        ScanResult::read_extended(&root.join(ROWS), spec, &before, keeps_surplus)
+    })?;
+    let mut kept = found.earlier;
+    if found.acceptance.end().is_some() {
+        kept.rows_out = now.wanted.map_or(kept.rows_out, |wanted| kept.rows_out.min(wanted));
+        return Ok(Some(RemainingWork { kept, rows: 0, row_groups: 0, spent }));
+    }
+    let rows = now.rows_in.saturating_sub(kept.rows_out + kept.rows_dropped + kept.rows_rejected);
+    Ok(Some(RemainingWork { kept, rows, row_groups: now.row_group_count().saturating_sub(kept.row_groups), spent }))
+}
+
+/// Returns the manifest in `root` if it is of the same job.
+fn same_job(root: &Path, spec: &OutputSpec) -> Result<Manifest, OutputError> {
+    let not_resumable = |why: String| OutputError::NothingToResume { path: root.to_path_buf(), why };
+    let before = read_manifest(root).map_err(not_resumable)?;
+    match spec.manifest.first_difference(&before, spec.dataset.as_deref()).map_err(io_error(root))? {
+        Some(what) => Err(OutputError::DifferentJob { path: root.to_path_buf(), what }),
+        None => Ok(before),
+    }
+}
+
+/// Scans the rows. Rows that were one too many are kept if there are enough without them, and else unmade.
+fn with_surplus_if_enough(scan: impl Fn(bool) -> Result<ScanResult, OutputError>) -> Result<ScanResult, OutputError> {
+    let found = scan(true)?;
+    // More rows are wanted than before.
+    let lacks_rows = found.acceptance.end().is_none() && found.dropped.keys().any(|(_, reason)| reason == SURPLUS);
+    if lacks_rows { scan(false) } else { Ok(found) }
+}
 
 /// Checks that `root` holds the same job, and returns what its earlier runs have left and used.
 pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(ScanResult, JobTotals), OutputError> {
-    let not_resumable = |why: String| OutputError::NothingToResume { path: root.to_path_buf(), why };
-    let before = read_manifest(root).map_err(not_resumable)?;
-    if let Some(what) = spec.manifest.first_difference(&before, spec.dataset.as_deref()).map_err(io_error(root))? {
-        return Err(OutputError::DifferentJob { path: root.to_path_buf(), what });
-    }
+    let before = same_job(root, spec)?;
     extend_last_row_group(rows, spec, &before)?;
     remove_temporary(root).map_err(io_error(root))?;
     remove_incomplete_images(root).map_err(io_error(&root.join(IMAGES)))?;
     let totals = used_at(root)?.plus(&process_totals(root, None)?);
-    let found = ScanResult::scan(rows, spec, true)?;
-    // More rows are wanted than before.
-    let lacks_rows = found.acceptance.end().is_none() && found.dropped.keys().any(|(_, reason)| reason == SURPLUS);
-    Ok((if lacks_rows { ScanResult::scan(rows, spec, false)? } else { found }, totals))
+    Ok((with_surplus_if_enough(|keeps_surplus| ScanResult::scan(rows, spec, keeps_surplus))?, totals))
 }
 
 /// Lists the new rows in the last row group of a job that was extended as unmade.
@@ -39,9 +94,7 @@ pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(Sca
 /// group would be taken for complete.
 pub(super) fn extend_last_row_group(rows: &Path, spec: &OutputSpec, before: &Manifest) -> Result<(), OutputError> {
     let (old, new) = (before, &spec.manifest);
-    let Some(last) = old.row_group_count().checked_sub(1).and_then(|last| u32::try_from(last).ok()) else {
-        return Ok(());
-    };
+    let Some(last) = old.last_row_group() else { return Ok(()) };
     let (old_rows, new_rows) = (old.rows_in_group(last), new.rows_in_group(last));
     if new_rows <= old_rows || !rows.join(rows_name(last, new.format.extension())).exists() {
         return Ok(());

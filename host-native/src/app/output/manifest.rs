@@ -248,6 +248,11 @@ impl Manifest {
         self.rows_in.saturating_sub(u64::from(row_group) * size).min(size)
     }
 
+    /// Returns the last row group, if the job has rows.
+    pub(super) fn last_row_group(&self) -> Option<u32> {
+        u32::try_from(self.row_group_count().checked_sub(1)?).ok()
+    }
+
     /// Returns the number of row groups of the job.
     #[must_use]
     pub fn row_group_count(&self) -> u64 {

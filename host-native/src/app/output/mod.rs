@@ -64,6 +64,7 @@ pub use calls_file::{CallLine, CallMessage, ModelCallCounts, shown_calls};
 pub use directory_lock::DirectoryLock;
 pub use done_row_groups::DoneRowGroups;
 pub use dropped_file::{DroppedCounts, DroppedLine, REJECTED, SURPLUS, UNMADE};
+pub use earlier_output::{RemainingWork, remaining_work};
 pub use error::OutputError;
 pub use export::{ExportFile, ExportPlan, Exported, LeftOut, MakeRecord, SimilarRows};
 pub use files::rotate_file;

@@ -98,6 +98,24 @@ impl ScanResult {
         Self::read(rows, spec, &written, &listed, true)
     }
 
+    /// Does the same as [`scan`](Self::scan) for a job that had the rows of `before` and may be extended, and
+    /// changes nothing.
+    pub(super) fn read_extended(
+        rows: &Path,
+        spec: &OutputSpec,
+        before: &Manifest,
+        keeps_surplus: bool,
+    ) -> Result<Self, OutputError> {
+        let FoundNames { written, mut listed, .. } = FoundNames::of(rows, &spec.manifest)?;
+        if let Some(last) = before.last_row_group()
+            && spec.manifest.rows_in_group(last) > before.rows_in_group(last)
+        {
+            // It has no list of its new rows yet.
+            listed.insert(last);
+        }
+        Self::read(rows, spec, &written, &listed, keeps_surplus)
+    }
+
     fn read(
         rows: &Path,
         spec: &OutputSpec,

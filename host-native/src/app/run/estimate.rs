@@ -16,6 +16,8 @@
 //! recordings are counted; those of an image that is made are `answer_tokens`. So the estimate is close where
 //! prompts depend on the dataset, and an upper bound where conditions depend on answers.
 
+use std::ops::Range;
+
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::Strategy;
@@ -74,13 +76,27 @@ pub struct SampleFailure {
 /// If the dataset cannot be read.
 pub fn estimate(resolved: &ResolvedPipeline, row_group_size: u32) -> Result<Vec<ColumnEstimate>, DatasetError> {
     let rows = resolved.rows.end - resolved.rows.start;
-    let seeds = resolved.dataset.read(resolved.rows.start..resolved.rows.start + rows.min(SAMPLE_ROWS))?;
+    estimate_rows(resolved, rows, rows.div_ceil(u64::from(row_group_size)), row_group_size)
+}
+
+/// Returns the estimates for `rows` of the rows, in `row_groups` of the row groups. The sample is the same.
+///
+/// # Errors
+/// If the dataset cannot be read.
+pub fn estimate_rows(
+    resolved: &ResolvedPipeline,
+    rows: u64,
+    row_groups: u64,
+    row_group_size: u32,
+) -> Result<Vec<ColumnEstimate>, DatasetError> {
+    let Range { start, end } = resolved.rows;
+    let seeds = resolved.dataset.read(start..end.min(start + SAMPLE_ROWS))?;
     let mut sample = Sample { resolved, seeds: &seeds, cells: vec![Vec::new(); resolved.columns.len()] };
     let mut estimates = vec![ColumnEstimate::default(); resolved.columns.len()];
     for at in resolved.topological_order() {
         let column = &resolved.columns[at];
         let is_cell = column.strategy == Strategy::Cell;
-        let tasks = if is_cell { rows } else { rows.div_ceil(u64::from(row_group_size)) };
+        let tasks = if is_cell { rows } else { row_groups };
         let mut estimate =
             if is_cell { sample.sample_cells(at, tasks) } else { sample.sample_row_group(at, tasks, row_group_size) };
         estimate.calls = batched_calls(estimate.calls, tasks, row_group_size, column.fill.batch_size());
