@@ -19,7 +19,7 @@ pub use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Expression, UndefinedBehavior};
 
 use shape::Shape;
-pub use variables::variables_of;
+pub use variables::{names_spelled, variables_of};
 
 /// The maximum number of instructions of one rendering: far more than a prompt needs, few enough to stop an
 /// endless loop.

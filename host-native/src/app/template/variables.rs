@@ -46,6 +46,19 @@ pub fn variables_of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Str
     names.map(|name| if is_variable(name) { name.to_string() } else { variable(name) }).collect()
 }
 
+/// Returns those of `names` that templates spell as `variable`, each once. If there are several, a template
+/// cannot say which of them it reads.
+#[must_use]
+pub fn names_spelled<'a>(names: impl Iterator<Item = &'a str>, variable: &str) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for name in names.filter(|name| variable_for(name) == variable) {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
 /// Returns whether templates can spell `name`.
 fn is_variable(name: &str) -> bool {
     name.starts_with(is_start) && name.chars().all(is_part) && !RESERVED.contains(&name)

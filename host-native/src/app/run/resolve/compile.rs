@@ -8,7 +8,7 @@ use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
 use super::location::{find_word, template_error};
-use super::names::Names;
+use super::names::{Names, ambiguity};
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::structure::compile_schema;
 use crate::app::config::pipeline::{
@@ -357,6 +357,11 @@ impl Compiler<'_> {
         );
         let expected =
             if known.is_empty() { "a column of kind `llm` or `score`".to_string() } else { known.join(", ") };
+            let row_names = self.names.row_names().filter(|_| self.spec.strategy == Strategy::Cell);
+            if let Some(error) = ambiguity(self.names.source(), text, row_names, &variable) {
+                self.errors.push(error);
+                continue;
+            }
         self.errors.push(error.expected(format!("one of: {expected}")).suggest(of.get_ref(), known));
         0
     }

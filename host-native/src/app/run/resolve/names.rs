@@ -7,13 +7,30 @@ use toml::Spanned;
 use super::location::find_word;
 use super::{GeneratedColumn, Input, request_resource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, PipelineFile, SourceText};
-use crate::app::template::variables_of;
+use crate::app::template::{names_spelled, variables_of};
 
 /// The global functions of templates.
 const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
 
 /// The variables of a template of a column that is made for whole row groups.
 const ROW_GROUP_VARIABLES: [&str; 2] = ["rows", "row_group"];
+
+/// Returns the error of a template `text` whose `variable` may be several of the columns `names`.
+pub(super) fn ambiguity<'a>(
+    source: &SourceText,
+    text: &Spanned<String>,
+    names: impl Iterator<Item = &'a str>,
+    variable: &str,
+) -> Option<FileError> {
+    let spelled = names_spelled(names, variable);
+    if spelled.len() < 2 {
+        return None;
+    }
+    let names: Vec<String> = spelled.iter().map(|name| format!("`{name}`")).collect();
+    let message = format!("`{variable}` may be any of the columns {}", names.join(" and "));
+    let error = source.error(find_word(source, text, variable), message);
+    Some(error.expected("columns whose names differ in letters or digits"))
+}
 
 /// Resolves the names in a pipeline file.
 pub(super) struct Names<'a> {

@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use super::compile::template_strings;
 use super::location::{find_word, static_error, template_error};
+use super::names::ambiguity;
 use crate::app::config::pipeline::{FileError, SourceText};
 use crate::app::template::shape::Shape;
 use crate::app::template::{Condition, Serde, TemplateError, TemplateId, TemplateValue, Templates, variables_of};
@@ -61,11 +62,17 @@ impl Record {
                 Part::Text(id) => templates.variables(id),
                 Part::Value(expression) => templates.condition_variables(expression),
             };
-            for unknown in read.iter().filter(|name| !variables.contains(name)) {
-                let error =
-                    source.error(find_word(source, &text, unknown), format!("the output has no column `{unknown}`"));
+            for name in &read {
+                if let Some(error) = ambiguity(source, &text, columns.iter().copied(), name) {
+                    errors.push(error);
+                    continue;
+                }
+                if variables.contains(name) {
+                    continue;
+                }
+                let error = source.error(find_word(source, &text, name), format!("the output has no column `{name}`"));
                 let known = format!("one of: {}", variables.join(", "));
-                errors.push(error.expected(known).suggest(unknown, variables.iter().map(String::as_str)));
+                errors.push(error.expected(known).suggest(name, variables.iter().map(String::as_str)));
             }
             let any = |_: &str| Some(Shape::Any);
             let found = match &part {

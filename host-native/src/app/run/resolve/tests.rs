@@ -56,6 +56,21 @@ fn an_unknown_template_variable_is_an_error_at_its_place() {
 }
 
 #[test]
+fn a_variable_that_may_be_either_of_two_columns_is_an_error_that_names_both() {
+    for (first, second) in [("full name", "full_name"), ("full name", "full-name"), ("full_name", "full name")] {
+        let columns = |prompt: &str| {
+            let constant = "kind = \"expression\"|template = \"x\"";
+            let [first, second] = [first, second].map(|name| format!("\"{name}\"|{constant}"));
+            resolve(&[&first, &second, &format!("\"a\"|model = \"m\"|prompt = \"{prompt}\"")])
+        };
+        let error = columns("Of {{ full_name }}").unwrap_err();
+        let message = format!("p.toml:19:17: `full_name` may be any of the columns `{first}` and `{second}`\n");
+        assert!(error.starts_with(&message), "{error}");
+        columns("Of {{ note }}").expect("a column that no template reads may have any name");
+    }
+}
+
+#[test]
 fn a_syntax_error_of_a_template_has_its_line_in_the_file() {
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"\"\"|Sum up:|{{ note }\"\"\""]).unwrap_err();
     assert!(
