@@ -12,8 +12,8 @@ use super::names::{Names, ambiguity};
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::structure::compile_schema;
 use crate::app::config::pipeline::{
-    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, Setting, ToolSpec, Validation,
-    ValidationCheck,
+    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, SamplerSpec, Setting, ToolSpec,
+    Validation, ValidationCheck,
 };
 use crate::app::data::column_type::ColumnType;
 use crate::app::provider::media::MediaKind;
@@ -23,7 +23,7 @@ use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::image::ImageFill;
 use crate::app::run::columns::judge::JudgeFill;
 use crate::app::run::columns::llm::{CallOption, LlmFill, MediaFill, MessageFill};
-use crate::app::run::columns::sampler::SamplerFill;
+use crate::app::run::columns::sampler::{SamplerFill, subcategory_key};
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::tools::ToolSet;
 use crate::app::run::columns::validation::{Check, ValidationFill};
@@ -166,6 +166,7 @@ impl Compiler<'_> {
                         self.add_named_input(of, "`of` in [columns.sampler]");
                     }
                 }
+                self.check_subcategory(spec);
                 let case =
                     |(when, law): &(_, LawSpec)| Some((self.condition(when, TemplateKind::Condition)?, law.clone()));
                 let cases = spec.cases.iter().filter_map(case).collect();
@@ -184,6 +185,35 @@ impl Compiler<'_> {
                     output: call.output,
                 })
             }
+        }
+    }
+
+    /// Checks that a subcategory has a list for each value that a category can have in its row.
+    fn check_subcategory(&mut self, spec: &SamplerSpec) {
+        let LawSpec::Subcategory { of, values } = &spec.law else { return };
+        let columns = &self.names.file.columns;
+        // Conditions may leave out the rows with other values.
+        let is_for_all_rows = spec.cases.is_empty() && self.spec.when.is_none() && !self.spec.skip_with_upstream;
+        if !is_for_all_rows || columns.iter().any(|column| column.accept_if.is_some()) {
+            return;
+        }
+        let Some(column) = columns.iter().find(|column| column.name.get_ref() == of.get_ref()) else { return };
+        let ColumnKind::Sampler(category) = &column.kind else { return };
+        let (LawSpec::Category { values: categories, weights }, []) = (&category.law, &category.cases[..]) else {
+            return;
+        };
+        let drawn = categories.iter().zip(weights).filter(|(_, weight)| **weight > 0.0);
+        let missing: Vec<String> = drawn
+            .map(|(category, _)| subcategory_key(category))
+            .filter(|key| !values.contains_key(key))
+            .map(|key| format!("{key:?}"))
+            .collect();
+        if !missing.is_empty() {
+            let (of, source) = (of.get_ref(), self.names.source());
+            let message =
+                format!("`values` in [columns.sampler] has no list for {}, a value of `{of}`", missing.join(" or "));
+            let error = source.error(self.spec.span(), message);
+            self.errors.push(error.expected(format!("a list for each value of `{of}`")));
         }
     }
 
@@ -327,6 +357,11 @@ impl Compiler<'_> {
     /// Registers a compiled template or condition, and resolves its variables to inputs.
     fn register(&mut self, text: &Spanned<String>, kind: TemplateKind) {
         for variable in kind.variables(self.templates) {
+            let row_names = self.names.row_names().filter(|_| self.spec.strategy == Strategy::Cell);
+            if let Some(error) = ambiguity(self.names.source(), text, row_names, &variable) {
+                self.errors.push(error);
+                continue;
+            }
             if matches!(kind, TemplateKind::Acceptance(_)) && variable == self.names.variable_of(self.index) {
                 continue;
             }
@@ -357,11 +392,6 @@ impl Compiler<'_> {
         );
         let expected =
             if known.is_empty() { "a column of kind `llm` or `score`".to_string() } else { known.join(", ") };
-            let row_names = self.names.row_names().filter(|_| self.spec.strategy == Strategy::Cell);
-            if let Some(error) = ambiguity(self.names.source(), text, row_names, &variable) {
-                self.errors.push(error);
-                continue;
-            }
         self.errors.push(error.expected(format!("one of: {expected}")).suggest(of.get_ref(), known));
         0
     }

@@ -147,6 +147,21 @@ fn columns_that_are_named_outside_of_templates_are_upstreams() {
 }
 
 #[test]
+fn a_subcategory_has_a_list_for_each_value_of_its_category() {
+    let of = |category: &str, more: &str| {
+        let category = format!("\"k\"|kind = \"sampler\"|sampler = {{ law = \"category\", {category} }}");
+        let sampler = "sampler = { law = \"subcategory\", of = \"k\", values = { a = [1], 2 = [3] } }";
+        resolve(&[&category, &format!("\"s\"|kind = \"sampler\"|{sampler}{more}")]).map(drop)
+    };
+    of("values = [\"a\", 2]", "").unwrap();
+    of("values = [\"a\", \"b\"], weights = [1, 0]", "").unwrap();
+    of("values = [\"a\", \"b\"]", "|when = \"k == 'a'\"").unwrap();
+    let error = of("values = [\"a\", \"b\", 4]", "").unwrap_err();
+    let message = "`values` in [columns.sampler] has no list for \"b\" or \"4\", a value of `k`";
+    assert!(error.starts_with("p.toml:13:8: ") && error.contains(message), "{error}");
+}
+
+#[test]
 fn a_condition_that_does_not_parse_or_reads_an_unknown_variable_is_an_error_at_its_place() {
     let error = resolve(&["\"a\"|model = \"m\"|prompt = \"x\"|when = \"note >\""]).unwrap_err();
     assert!(error.starts_with("p.toml:12:") && error.contains("this condition does not parse"), "{error}");

@@ -50,10 +50,7 @@ impl SamplerFill {
         Ok(match law {
             LawSpec::Category { values, weights } => weighted(values, weights, &mut rng),
             LawSpec::Subcategory { of, values } => {
-                let key = match context.value(of.get_ref()) {
-                    Value::String(text) => text,
-                    other => other.to_string(),
-                };
+                let key = subcategory_key(&context.value(of.get_ref()));
                 let Some(Value::Array(values)) = values.get(&key) else {
                     let of = of.get_ref();
                     return Err(format!("`sampler.values` has no list for {key:?}, the value of `{of}`"));
@@ -87,6 +84,12 @@ impl SamplerFill {
             LawSpec::Uuid => Value::String(uuid(&mut rng)),
         })
     }
+}
+
+/// Returns the key of the list for a value in the `values` of a subcategory.
+#[must_use]
+pub fn subcategory_key(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
 
 /// Returns a time as text: a date alone if it is whole days from a date.
