@@ -14,6 +14,7 @@ use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_native::app::mock::{BatchSettings, MockConfig, MockServer};
 use toml::{Table, Value};
 
+use crate::support::authority::Authority;
 #[cfg(unix)]
 use crate::support::redis_server::RedisServer;
 use crate::support::{Scratch, serve};
@@ -84,12 +85,25 @@ fn complete(example: &Example, base: &Example, known: &BTreeMap<String, Value>) 
     file
 }
 
+/// The addresses of this machine that stand for those of the examples.
+struct Local {
+    mock: String,
+    /// The mock behind TLS, and the certificate of its authority.
+    secure_mock: String,
+    authority: String,
+    dataset: String,
+}
+
 /// Replaces the addresses and programs of the example by those of this machine, and its keys by others.
-fn make_local(file: &mut Table, mock: &str, files: &str, scratch: &mut Scratch) {
+fn make_local(file: &mut Table, local: &Local, scratch: &mut Scratch) {
     for model in file["models"].as_array_mut().unwrap() {
         let model = model.as_table_mut().unwrap();
+        let authorities = model.get("ca_file").map(|name| name.as_str().unwrap().to_string());
         if let Some(address) = model.get_mut("base_url") {
-            *address = mock.into();
+            *address = authorities.as_ref().map_or(&local.mock, |_| &local.secure_mock).as_str().into();
+        }
+        if let Some(name) = authorities {
+            scratch.write(&name, &local.authority);
         }
         // It may not be installed.
         if let Some(command) = model.get_mut("command").filter(|command| command[0].as_str() == Some("ruff")) {
@@ -107,12 +121,26 @@ fn make_local(file: &mut Table, mock: &str, files: &str, scratch: &mut Scratch) 
     let Some(seed) = file.get_mut("seed").and_then(Value::as_table_mut) else { return };
     let path = seed["path"].as_str().unwrap();
     if path.starts_with("https:") {
-        seed["path"] = files.into();
+        seed["path"] = local.dataset.as_str().into();
     } else {
         let encoding = seed
             .get("encoding")
             .map_or(UTF_8, |label| Encoding::for_label(label.as_str().unwrap().as_bytes()).unwrap());
-        std::fs::write(scratch.path(path), encoding.encode(NOTES).0).unwrap();
+        for name in dataset_files(path) {
+            let path = scratch.path(&name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, encoding.encode(NOTES).0).unwrap();
+        }
+    }
+}
+
+/// Returns the names of files that a dataset at `path` has: two of them for a pattern or a directory.
+fn dataset_files(path: &str) -> Vec<String> {
+    let numbered = |pattern: &str| ["1", "2"].map(|number| pattern.replace('*', number)).to_vec();
+    match Path::new(path).extension() {
+        None => numbered(&format!("{path}/*.csv")),
+        Some(_) if path.contains('*') => numbered(path),
+        Some(_) => vec![path.to_string()],
     }
 }
 
@@ -146,12 +174,19 @@ fn every_example_of_a_pipeline_in_the_docs_runs_against_the_mock() {
         ..MockConfig::default()
     };
     let mock = runtime.block_on(MockServer::serve(config, ([127, 0, 0, 1], 0).into())).unwrap();
-    let files = serve(Router::new().route("/notes.csv", get(|| async { NOTES }))) + "/notes.csv";
+    let authority = Authority::new();
+    let port = runtime.block_on(authority.forward("localhost", mock.address()));
+    let local = Local {
+        mock: mock.base_url(),
+        secure_mock: format!("https://localhost:{port}/v1"),
+        authority: authority.pem(),
+        dataset: serve(Router::new().route("/notes.csv", get(|| async { NOTES }))) + "/notes.csv",
+    };
     let mut faults = Vec::new();
     for example in &examples {
         let mut scratch = scratch();
         let mut file = complete(example, base, &known);
-        make_local(&mut file, &mock.base_url(), &files, &mut scratch);
+        make_local(&mut file, &local, &mut scratch);
         #[cfg(unix)]
         let _server = file.get("share").map(|share| {
             let server = RedisServer::start();
@@ -169,8 +204,14 @@ fn every_example_of_a_pipeline_in_the_docs_runs_against_the_mock() {
             let manifest = scratch.manifest("out");
             manifest["rows_out"] == manifest["rows_in"]
         };
-        if (planned.code, ended.code) != (0, 0) || !(is_filtered || has_all_rows()) {
-            faults.push(format!("{}:\n{text}\n{}\n{}", example.place, planned.all(), ended.all()));
+        let extension = if scratch.manifest("out")["format"] == "csv" { "csv" } else { "jsonl" };
+        let export = format!("all.{extension}");
+        let exported = scratch.run(&["pipeline.toml", "--out", "out", "--resume", "--export", &export]);
+        let is_exported = scratch.path(&export).exists();
+        let codes = [&planned, &ended, &exported].map(|ended| ended.code);
+        if codes != [0; 3] || !is_exported || !(is_filtered || has_all_rows()) {
+            let outputs = [planned, ended, exported].map(|ended| ended.all()).join("\n");
+            faults.push(format!("{}:\n{text}\n{outputs}", example.place));
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));

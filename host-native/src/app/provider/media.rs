@@ -135,7 +135,9 @@ impl MediaReference {
             Source::Encoded(data_url(kind, data)?)
         } else if text.starts_with("https://") || text.starts_with("http://") {
             if kind == MediaKind::Audio {
-                return Err(format!("{} is an address; expected the path of {}", shown(text), kind.expected()));
+                let expected =
+                    format!("the API takes no addresses of recordings; expected the path of {}", kind.expected());
+                return Err(format!("{} is an address, and {expected}", shown(text)));
             }
             Source::Address(text.to_string())
         } else if text.contains("://") {
@@ -409,7 +411,11 @@ mod tests {
             (MediaKind::Image, "s3://bucket/a.png", "another scheme; expected an address with https"),
             (MediaKind::Image, "data:text/plain;base64,AAAA", "a data URL without an image"),
             (MediaKind::Image, "data:image/png;base64,A", "a data URL without an image"),
-            (MediaKind::Audio, "https://h.test/a.wav", "is an address; expected the path of a recording"),
+            (
+                MediaKind::Audio,
+                "https://h.test/a.wav",
+                "the API takes no addresses of recordings; expected the path of a recording",
+            ),
         ] {
             let error = load(kind, name, directory.path()).await.unwrap_err();
             assert!(error.contains(part), "{name}: {error}");

@@ -1,13 +1,15 @@
 //! A certificate authority of a test, and servers with its certificates.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// A certificate authority of the test.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -49,8 +51,35 @@ impl Authority {
         Self::serve_with(self.certify(host), body).await
     }
 
+    /// Starts a server with a certificate for `host` that passes each connection on to the server without TLS
+    /// at `to`. Returns its port.
+    pub(crate) async fn forward(&self, host: &str, to: SocketAddr) -> u16 {
+        Self::accept_with(self.certify(host), move |mut stream| async move {
+            let Ok(mut server) = TcpStream::connect(to).await else { return };
+            let _ = copy_bidirectional(&mut stream, &mut server).await;
+        })
+        .await
+    }
+
     /// Starts a server with this certificate and key like [`serve`](Self::serve).
-    pub(crate) async fn serve_with((certificate, key): (Certificate, KeyPair), body: &'static str) -> u16 {
+    pub(crate) async fn serve_with(certified: (Certificate, KeyPair), body: &'static str) -> u16 {
+        Self::accept_with(certified, move |mut stream| async move {
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head).await;
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+            let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.shutdown().await;
+        })
+        .await
+    }
+
+    /// Starts a server with this certificate and key that treats each connection with `handle`. Returns its
+    /// port.
+    async fn accept_with<F: Future<Output = ()> + Send + 'static>(
+        (certificate, key): (Certificate, KeyPair),
+        handle: impl Fn(TlsStream<TcpStream>) -> F + Clone + Send + Sync + 'static,
+    ) -> u16 {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let config = ServerConfig::builder().with_no_client_auth();
@@ -60,15 +89,11 @@ impl Authority {
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let acceptor = acceptor.clone();
+                let (acceptor, handle) = (acceptor.clone(), handle.clone());
                 tokio::spawn(async move {
-                    let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                    let mut head = [0; 4096];
-                    let _ = stream.read(&mut head).await;
-                    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
-                    let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-                    let _ = stream.write_all(answer.as_bytes()).await;
-                    let _ = stream.shutdown().await;
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        handle(stream).await;
+                    }
                 });
             }
         });

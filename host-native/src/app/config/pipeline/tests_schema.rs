@@ -87,6 +87,8 @@ fn every_example_of_the_reference_is_valid() {
     let mut kinds = BTreeSet::new();
     for text in examples {
         assert_eq!(schema_errors(&text), Vec::<String>::new(), "{text}");
+        // The files of authorities are not here.
+        let text: String = text.split_inclusive('\n').filter(|line| !line.starts_with("ca_file")).collect();
         let file = PipelineFile::parse(SourceText::new("p.toml", text.clone()), Path::new(""));
         let file = file.unwrap_or_else(|error| panic!("{error}\n{text}"));
         kinds.extend(file.columns.iter().map(|column| column.kind.name()));
