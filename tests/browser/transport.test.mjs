@@ -87,6 +87,31 @@ test("on a phone the bar has two rows, the chart is in the first glance, and spe
     { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true },
   ));
 
+for (const width of [360, 390]) {
+  test(`at a width of ${width} the bar is no wider than the screen, and as high, before, during and after a run`, () =>
+    kit.withPage(
+      async (playground, page) => {
+        // No mobile device: that one makes the window as wide as what sticks out.
+        const sizes = () => page.evaluate(() => ({ page: document.documentElement.scrollWidth, window: innerWidth, buttons: document.querySelector(".transport .buttons").offsetHeight }));
+        const ready = await sizes();
+        assert.deepEqual([ready.page, ready.window], [width, width]);
+        const fits = async (phase) => {
+          await playground.reaches(phase);
+          assert.deepEqual(await sizes(), ready, phase);
+        };
+        await playground.play.click();
+        await fits("Running");
+        const more = page.getByRole("button", { name: "Speed, seed" });
+        await more.click();
+        assert.deepEqual(await sizes(), ready, "with the speed and the seed");
+        await playground.speed.fill("4");
+        await more.click();
+        await fits("Finished");
+      },
+      { viewport: { width, height: 844 } },
+    ));
+}
+
 test("while it plays, virtual time and the chart move", () =>
   kit.withPage(async (playground, page) => {
     const provider = await page.locator("#explore [data-provider]").first().getAttribute("data-provider");
