@@ -8,26 +8,29 @@ const kit = playground();
 const machines = (page) => page.locator("#machines");
 const live = (page) => page.locator("#controls");
 
-/** What a person does in each step; `watch`: nothing. */
+/** What a person does in each step; `watch`: nothing. `watches`: what there is to watch once the run begins. */
 const LESSONS = [
-  { title: "A storm of 429s", steps: [play, (page) => live(page).getByLabel("Limit", { exact: true }).selectOption("aimd"), watch] },
+  { title: "A storm of 429s", watches: "#explore .chart", steps: [play, (page) => live(page).getByLabel("Limit", { exact: true }).selectOption("aimd"), watch] },
   {
     title: "The limit finds the capacity",
+    watches: "#explore .chart",
     steps: [play, (page) => page.locator("#explore input.capacity").fill("5"), (page) => page.locator("#explore input.capacity").fill("12"), explain],
   },
   {
     title: "A ramp for a cold server",
+    watches: "#compare .chart",
     steps: [play, hurry, async (page) => (await page.locator('fieldset[data-side="0"]').getByLabel("Ramp", { exact: true }).selectOption("10000"), await still(page), await play(page))],
   },
-  { title: "A cooldown instead of hammering", steps: [play, (page) => page.getByRole("button", { name: "429 burst" }).click(), watch, watch] },
+  { title: "A cooldown instead of hammering", watches: "#explore .chart", steps: [play, (page) => page.getByRole("button", { name: "429 burst" }).click(), watch, watch] },
   {
     title: "A fair share by weight",
+    watches: "#explore .queues",
     steps: [play, async (page) => (await live(page).getByLabel("Weight of ample/first").fill("3"), await page.keyboard.press("Enter")), watch],
   },
-  { title: "Borrow and repay", steps: [play, hurry, (page) => live(page).getByLabel("Policy", { exact: true }).selectOption("strict_fair")] },
-  { title: "A waiting worker yields its slot", steps: [play, hurry, watch] },
-  { title: "An outage, and no row lost", steps: [play, explain, hurry, watch] },
-  { title: "A limit on calls per minute", steps: [play, hurry, watch] },
+  { title: "Borrow and repay", watches: "#explore .queues", steps: [play, hurry, (page) => live(page).getByLabel("Policy", { exact: true }).selectOption("strict_fair")] },
+  { title: "A waiting worker yields its slot", watches: "#compare [data-provider=b] .chart", steps: [play, hurry, watch] },
+  { title: "An outage, and no row lost", watches: "#explore .chart", steps: [play, explain, hurry, watch] },
+  { title: "A limit on calls per minute", watches: "#compare .chart", steps: [play, hurry, watch] },
   {
     title: "Three machines, one provider",
     hasOwnView: true,
@@ -232,16 +235,43 @@ for (const [look, viewport] of [["wide", { width: 1440, height: 900 }], ["narrow
     ));
 }
 
-/** Waits for what the lesson points at to be in sight. A step that is done points at nothing, and neither does one about the result of a
- * run that has not ended. */
-function placement() {
-  const target = document.querySelector(".spot")?.getBoundingClientRect();
+for (const [look, viewport] of [["wide", { width: 1440, height: 900 }], ["narrow", { width: 390, height: 844 }]]) {
+  test(`once the run of a lesson begins, what there is to watch is in sight, and so is Play: ${look}`, () =>
+    kit.withPage(
+      async (playground, page) => {
+        // No virtual time passes, so that no step is done.
+        await playground.ownClock(0);
+        for (const [number, { title, watches }] of LESSONS.entries()) {
+          if (!watches) continue;
+          await page.getByRole("button", { name: `Start lesson ${number + 1}: ${title}` }).click();
+          await page.getByRole("region", { name: "Lesson" }).getByRole("heading", { name: title }).waitFor();
+          await playground.stands();
+          await playground.play.click();
+          await playground.reaches("Running");
+          await page.waitForFunction(placement, watches).catch(() => assert.fail(`lesson ${number + 1}: ${watches} is not in sight`));
+          assert.equal(await page.evaluate(placement, "#play"), "fits");
+          await page.getByRole("button", { name: "End the lesson" }).click();
+        }
+      },
+      { hash: "#/lessons", viewport, reducedMotion: "reduce" },
+    ));
+}
+
+/** Whether something is in sight, as what the lesson points at; for `waitForFunction`. A step that is done points at nothing, and neither
+ * does one about the result of a run that has not ended. Of a provider that is pointed at, the chart is in sight, too. */
+function placement(selector = ".spot") {
+  const target = document.querySelector(selector);
   const panel = document.querySelector("#lesson section").getBoundingClientRect();
+  const bar = document.querySelector(".transport");
   if (panel.bottom > innerHeight + 1 || panel.top < 0) return `the panel is not in sight: ${JSON.stringify(panel)}`;
-  if (!target || target.height === 0) return "fits";
+  if (!target || target.getBoundingClientRect().height === 0) return "fits";
+  const isFree = (element, most) => {
+    const { left, right, top, height } = element.getBoundingClientRect();
+    const bottom = top + Math.min(height, most);
+    const isBelowBar = bar.contains(element) || top >= bar.getBoundingClientRect().bottom;
+    return isBelowBar && top >= 0 && bottom <= innerHeight && (right <= panel.left || panel.right <= left || bottom <= panel.top);
+  };
+  const chart = target.matches(".provider") && target.querySelector(".chart");
   // Of something taller than the window, the top is enough.
-  const shown = { top: target.top, bottom: Math.min(target.bottom, target.top + 120) };
-  const isInSight = shown.top >= 0 && shown.bottom <= innerHeight;
-  const isFree = target.right <= panel.left || panel.right <= target.left || shown.bottom <= panel.top || panel.bottom <= shown.top;
-  return isInSight && isFree ? "fits" : false;
+  return isFree(target, 120) && (!chart || isFree(chart, 1e4)) ? "fits" : false;
 }

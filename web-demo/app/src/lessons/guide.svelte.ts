@@ -26,6 +26,8 @@ export class Guide {
   isDone = $state(false);
   /** Whether the page was built anew since the step began: what it points at is another element then. */
   builds = $state(0);
+  /** Whether the run goes on. */
+  plays = $state(false);
   /** The lessons whose last step was done. */
   finished = $state<number[]>([]);
   /** Whether the panel takes the focus: a person asked for this step. */
@@ -51,7 +53,10 @@ export class Guide {
     });
     simulation.on("loaded", () => (this.builds += 1));
     simulation.on("frame", () => this.#check());
-    simulation.on("phase", () => this.#check());
+    simulation.on("phase", (phase) => {
+      this.plays = phase === "playing";
+      this.#check();
+    });
     explain.onOpen = () => {
       this.#since.hasExplained = true;
       this.#check();

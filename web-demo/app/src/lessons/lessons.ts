@@ -29,6 +29,8 @@ export interface Step {
   act: string;
   /** What to do it with, or what to watch, as a selector. */
   target: string;
+  /** What to watch from the moment that the run goes on, as a selector. */
+  watch?: string;
   done: (since: Since) => boolean;
 }
 
@@ -75,6 +77,7 @@ const STORM: Lesson = {
       look: "The provider serves 8 calls at once: {capacity|the dashed line}. Nobody told the client. It keeps 40 calls in flight: {limit|the solid line}.",
       act: "Press Play.",
       target: "#play",
+      watch: "#explore .chart",
       done: ({ simulation }) => refusals(simulation) >= 20,
     },
     {
@@ -102,6 +105,7 @@ const CAPACITY: Lesson = {
       look: "The provider serves {capacity|12 calls}, and {limit|the limit} starts at 32. The first 429s cut it, successes raise it.",
       act: "Press Play, and watch the limit come down to the dashed line.",
       target: "#play",
+      watch: "#explore .chart",
       done: (since) => hasRun(since, 3_000) && refusals(since.simulation) > 0,
     },
     {
@@ -136,6 +140,7 @@ const RAMP: Lesson = {
       look: "Both servers warm up over ten seconds: {capacity|the dashed stairs}. Left starts at {limit|its full limit} of 24. Right climbs from 1 to 24 in the same ten seconds.",
       act: "Press Play.",
       target: "#play",
+      watch: "#compare .chart",
       done: (since) => reaches(since, 4_000),
     },
     {
@@ -163,6 +168,7 @@ const COOLDOWN: Lesson = {
       look: "Another client takes a changing share of this provider: {capacity|the dashed line} moves all the time. {limit|The limit} follows it.",
       act: "Press Play.",
       target: "#play",
+      watch: "#explore .chart",
       done: (since) => reaches(since, 1_500),
     },
     {
@@ -201,6 +207,7 @@ const FAIRNESS: Lesson = {
       look: "Two groups of equal weight share 16 workers. Both have hundreds of tasks that wait, and each runs about 8.",
       act: "Press Play.",
       target: "#play",
+      watch: "#explore .queues",
       done: (since) => hasRun(since, 500),
     },
     {
@@ -231,6 +238,7 @@ const BORROW: Lesson = {
       look: "Two groups of equal weight share 16 workers, 8 each. The second has nothing to do for four seconds, so the first may run more than its share, as a debt.",
       act: "Press Play, and watch the bar of the first group grow past its mark.",
       target: "#play",
+      watch: "#explore .queues",
       done: ({ largestDebt }) => largestDebt > 0,
     },
     {
@@ -259,6 +267,7 @@ const YIELD: Lesson = {
       look: "Every row needs a call to a and one to b, and there are 8 workers. Provider a refuses at once and asks for two seconds of {cooling|pause}. Provider b is free all the time.",
       act: "Press Play, and compare the charts of b.",
       target: "#play",
+      watch: '#compare [data-provider="b"] .chart',
       done: (since) => reaches(since, 1_200),
     },
     {
@@ -286,6 +295,7 @@ const OUTAGE: Lesson = {
       look: "The provider serves {capacity|16 calls}. At 4 s every call starts to fail with 503; two seconds later calls get no answer at all.",
       act: "Press Play, and watch the capacity fall to zero.",
       target: "#play",
+      watch: "#explore .chart",
       done: (since) => reaches(since, 5_000),
     },
     {
@@ -320,6 +330,7 @@ const RATE_LIMIT: Lesson = {
       look: "The provider takes 600 calls a minute, and 20 at once after a quiet time. Left always keeps {limit|32 calls} out, right runs tide.",
       act: "Press Play.",
       target: "#play",
+      watch: "#compare .chart",
       done: (since) => reaches(since, 6_000),
     },
     {
