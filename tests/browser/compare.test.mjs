@@ -63,6 +63,17 @@ test("the share of the capacity that is used is what the core has counted", () =
     assert.ok(providers.every(({ capacity }) => capacity < 2 ** 31), "every capacity has a bound");
     const [busy, borne] = providers.reduce(([busy, borne], { idle, capacity }) => [busy + idle.busy_slot_ns / 1e6, borne + capacity * time[0]], [0, 0]);
     assert.ok(Math.abs(shares[0] - busy / borne) < 1e-9, `${shares[0]} of the capacity is used, the core counted ${busy / borne}`);
+    assert.equal(await page.locator("#compare .half .provider-used").first().textContent(), `${(100 * shares[0]).toFixed(1)} % of the capacity used`, "the chart says what the table says");
+  }));
+
+test("of a provider with a limit on calls a minute, the share of these calls is shown, beside the chart and in the table", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.compare("Fixed limit, learned pace", 12_000);
+    const { time, used } = await table(page);
+    const { accepted } = kit.replay({ ...kit.core.scenario("rate-limit"), models: kit.core.scenario("rate-limit").models.map((model) => ({ ...model, algorithm: { name: "fixed", limit: 32 } })) }, 1, time[0]).sample().providers[0];
+    assert.ok(Math.abs(used[0] - accepted / (20 + time[0] / 100)) < 1e-9, `${used[0]}: ${accepted} calls in ${time[0]} ms`);
+    const beside = await page.locator("#compare .half .provider-used").allTextContents();
+    assert.deepEqual(beside, used.slice(0, 2).map((share) => `${(100 * share).toFixed(1)} % of its calls a minute used`));
   }));
 
 test("other scenarios beside each other, to the end: which is better is said in words", () =>

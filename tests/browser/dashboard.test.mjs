@@ -591,16 +591,16 @@ test("a dashboard that is taken away leaves nothing behind", () =>
 
 test("the share of the capacity counts each stretch of the history once, the open one at its length", () =>
   withDashboard({}, async (page) => {
-    const used = (times, inFlight, capacity) =>
+    const used = (times, inFlight, capacity, limits, accepted = 0) =>
       page.evaluate(
-        ([times, inFlight, capacity]) => {
-          const provider = { refused: 0, idle: { starved_slot_ns: 0 } };
+        ([times, inFlight, capacity, limits, accepted]) => {
+          const provider = { refused: 0, accepted, idle: { starved_slot_ns: 0 } };
           const telemetry = new Float64Array([...times, ...inFlight, ...capacity]).buffer;
           const sample = { at: times.at(-1) * 1e6, rows_done: 0, rows_dropped: 0, providers: [provider] };
           const picture = { sample, telemetry, buckets: times.length };
-          return window.fixture.figuresOf(picture, ["inFlight", "capacity"], times.length).used;
+          return window.fixture.figuresOf(picture, limits && { models: [{ provider: limits }] }, ["inFlight", "capacity"], times.length).used;
         },
-        [times, inFlight, capacity],
+        [times, inFlight, capacity, limits, accepted],
       );
     // Three buckets of 10 ms, and 4 ms of the fourth; a call beyond the capacity uses none of it.
     assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 8, 8, 4]), (10 * (4 + 2 + 8) + 4 * 1) / (10 * 24 + 4 * 4));
@@ -608,4 +608,11 @@ test("the share of the capacity counts each stretch of the history once, the ope
     assert.equal(await used([0.25], [3], [4]), 0.75, "all of it in the first bucket");
     assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 2 ** 31, 8, 2 ** 31]), (10 * (4 + 8)) / (10 * 16), "where there is no bound, nothing is counted");
     assert.ok(Number.isNaN(await used([0], [0], [8])), "before the start");
+    const [seconds, three, many] = [[0, 10_000, 20_000, 30_000], [3, 3, 3, 0], [32, 32, 32, 32]];
+    const requests = { per_minute: 600, burst: 20 };
+    assert.ok(Math.abs((await used(seconds, three, many, { requests }, 288)) - 288 / 320) < 1e-9, "of a rate that binds, what it let through");
+    assert.equal(await used(seconds, many, many, { requests }, 32), 1, "of slots that bind, what there were");
+    assert.ok(Math.abs((await used(seconds, three, many.map(() => 2 ** 31), { requests }, 160)) - 160 / 320) < 1e-9, "of a rate alone");
+    assert.ok(Math.abs((await used(seconds, three, many, { requests: { per_minute: 600, window_ms: 6_000 } }, 180)) - 180 / 360) < 1e-9, "of a rate in windows");
+    assert.ok(Number.isNaN(await used(seconds, three, many, { tokens: { per_minute: 600 } }, 288)), "tokens are not known");
   }));

@@ -63,6 +63,7 @@ export class Dashboards {
     this.#dashboards[side]?.take({
       sample: picture.sample,
       layout,
+      models: this.#simulation.runs[side]?.models,
       times: column(0),
       columns: (provider) => Object.fromEntries(fields.map((field, offset) => [field, column(1 + provider * fields.length + offset)])) as Columns,
       lanes: new Float64Array(picture.lanes),

@@ -1,8 +1,8 @@
 // The figures that two runs are compared by, and the sentence that says which run is better.
 import { count, mean, span } from "../format.ts";
-import { usedShare } from "../utilisation.ts";
+import { usedShare, usedWords } from "../utilisation.ts";
 import type { Picture } from "../messages.ts";
-import type { TelemetryField } from "../pkg/tidegate_playground.js";
+import type { Scenario, TelemetryField } from "../pkg/tidegate_playground.js";
 
 /** Times closer than this share count as equal. */
 const SAME = 0.02;
@@ -19,7 +19,7 @@ export interface Figures {
   refused: number;
   /** Rows done in a virtual second. */
   goodput: number;
-  /** The share of the providers' true capacity that calls used, 0 to 1; NaN where it has no bound. */
+  /** The share of what the providers could serve that calls used, 0 to 1; NaN as `usedShare` says. */
   used: number;
   /** Slots that admission allowed and that stayed empty while a call waited, in virtual slot-ms. */
   starved: number;
@@ -32,8 +32,8 @@ export interface Figures {
   wait: number;
 }
 
-/** The figures of a picture. `fields` and `stride`: how its telemetry is laid out. */
-export function figuresOf({ sample, result, telemetry, buckets }: Picture, fields: readonly TelemetryField[], stride: number): Figures {
+/** The figures of a picture. `fields` and `stride`: how its telemetry is laid out. `scenario`: what was run. */
+export function figuresOf({ sample, result, telemetry, buckets }: Picture, scenario: Scenario | undefined, fields: readonly TelemetryField[], stride: number): Figures {
   const numbers = new Float64Array(telemetry);
   const columnAt = (index: number) => numbers.subarray(index * stride, index * stride + buckets);
   const column = (field: TelemetryField, provider: number) => columnAt(1 + provider * fields.length + fields.indexOf(field));
@@ -47,14 +47,13 @@ export function figuresOf({ sample, result, telemetry, buckets }: Picture, field
     rows: sample.rows_done,
     refused: sum((one) => one.refused),
     goodput: time > 0 ? sample.rows_done / (time / 1000) : 0,
-    used: usedShare(sample.providers.map((_, provider) => ({ inFlight: column("inFlight", provider), capacity: column("capacity", provider) })), times),
+    used: usedShare(sample.providers.map(({ accepted }, provider) => ({ inFlight: column("inFlight", provider), capacity: column("capacity", provider), accepted, limits: scenario?.models?.[provider]?.provider })), times),
     starved: sum((one) => one.idle.starved_slot_ns) / 1e6,
     dropped: sample.rows_dropped,
     wait: Number.NaN,
   };
 }
 
-const share = (value: number) => (Number.isNaN(value) ? "–" : `${(100 * value).toFixed(1)} %`);
 const fine = (value: number) => mean(value);
 
 /**
@@ -66,7 +65,7 @@ export const ROWS = [
   { field: "rows", label: "Rows done", words: count, better: 1 },
   { field: "goodput", label: "Goodput, rows a second", words: fine, better: 1 },
   { field: "refused", label: "429s", words: count, better: -1 },
-  { field: "used", label: "Provider capacity used", words: share, better: 1 },
+  { field: "used", label: "Provider capacity used", words: usedWords, better: 1 },
   { field: "wait", label: "Wait of a ready task, mean", words: span, better: -1 },
   { field: "starved", label: "Slot time starved", words: span, better: -1 },
   { field: "dropped", label: "Rows dropped", words: count, better: -1 },

@@ -1,7 +1,7 @@
 // A panel per provider: its figures, its chart, the slider beside the chart that moves its true capacity, and
 // the troubles a person can make for it.
 import { flushSync } from "svelte";
-import { usedShare } from "../utilisation.ts";
+import { useInWords } from "../utilisation.ts";
 import type { Axes } from "./axes.ts";
 import { OUT_OF_SIGHT_MS, Panel, READABLE_MS } from "./panel.ts";
 import { ProviderChart } from "./provider-chart.ts";
@@ -20,8 +20,8 @@ interface ProviderShown {
   sample: ProviderSample;
   /** Virtual time in ns. */
   now: number;
-  /** The share of the true capacity that was used, 0 to 1; NaN before the start. */
-  used: number;
+  /** The share of what it could serve that was used, in words. */
+  used: string;
 }
 
 export class ProviderPanel {
@@ -71,7 +71,10 @@ export class ProviderPanel {
 
   take(view: View) {
     const sample = view.sample.providers[this.index];
-    if (sample) this.#sample = { sample, now: view.sample.at, used: usedShare([view.columns(this.index)], view.times) };
+    if (sample) {
+      const provider = { ...view.columns(this.index), accepted: sample.accepted, limits: view.models?.[this.index]?.provider };
+      this.#sample = { sample, now: view.sample.at, used: useInWords(provider, view.times) };
+    }
     this.#chart?.take(view);
   }
 

@@ -1,6 +1,6 @@
 // What the dashboard is made of, given and gives back. The shell makes one `Dashboard` (or single components)
 // per run, calls `show(view)` for each frame, and answers `on`.
-import type { Change, Intervention, Layout, PlaygroundAbout as About, TelemetryField } from "../pkg/tidegate_playground.js";
+import type { Change, Intervention, Layout, Model, PlaygroundAbout as About, TelemetryField } from "../pkg/tidegate_playground.js";
 import type { ShownSample } from "../shown.ts";
 
 /** One provider's history: an array per measure, as long as `View.times`. */
@@ -13,6 +13,8 @@ export type Columns = Record<TelemetryField, Float64Array>;
 export interface View {
   sample: ShownSample;
   layout: Layout;
+  /** The models of the scenario; if left out, no provider has a limit per minute. */
+  models?: readonly Model[] | undefined;
   /** The time of each bucket of the history, in ms of virtual time. */
   times: Float64Array;
   /** The history of the provider at this index of the sample. Asked for only when its chart is drawn. */
