@@ -182,7 +182,7 @@ test("in the worker slots the arrow keys go from span to span, and Enter asks wh
       seen.push(await said.textContent());
     }
     assert.equal(new Set(seen).size, 4, `four spans: ${seen.join("; ")}`);
-    for (const text of seen) assert.match(text, /^Slot 2: \w+, (calling|waiting for a call|working), from \d+\.\d s for \d+\.\d s/);
+    for (const text of seen) assert.match(text, /^Slot 2: \w+, (in flight|waiting|working), from \d+\.\d s for \d+\.\d s/);
     await page.keyboard.press("End");
     await page.keyboard.press("Enter");
     assert.deepEqual((await heard(page)).map(({ why }) => why), [{ lane: 23 }]);
@@ -218,9 +218,9 @@ test("a span of the past comes with the steps of its task, one that goes on is a
     assert.deepEqual(past.why, { lane: 0 });
     assert.ok(Math.abs(past.at - 15_700) < 50);
     assert.deepEqual(past.steps, [
-      "question: waiting for a call from 15.0 s, for 0.4 s",
-      "question: calling from 15.4 s, for 0.0 s",
-      "question: waiting for a call from 15.4 s, for 0.5 s",
+      "question: waiting from 15.0 s, for 0.4 s",
+      "question: in flight from 15.4 s, for 0.0 s",
+      "question: waiting from 15.4 s, for 0.5 s",
     ]);
     assert.deepEqual(await clickAt(18_000), [{ why: { lane: 0 } }]);
   }));
@@ -311,7 +311,7 @@ test("the worker slots are told in words: how many there are, and what they do n
     await fresh(page);
     const lanes = page.getByRole("application", { name: /^Worker slots/ });
     const description = await lanes.evaluate((element) => document.getElementById(element.getAttribute("aria-describedby")).textContent);
-    assert.equal(description, "24 slots: 1 calling, 1 waiting for a call, 1 working, 21 free, at 20.0 s.");
+    assert.equal(description, "24 slots: 1 in flight, 1 waiting, 1 working, 21 free, at 20.0 s.");
   }));
 
 test("no more than 64 slots are shown, and the page says so", () =>

@@ -1,9 +1,13 @@
 // What the pictures draw. Every legend has the same names, marks and colours (see Key.svelte), in this order.
 
+/** A call and the task that makes it are in the same state. */
+const WAITING = "waiting";
+const IN_FLIGHT = "in flight";
+
 export const KEYS = {
   // Calls to a provider.
-  waiting: "waiting",
-  "in-flight": "in flight",
+  waiting: WAITING,
+  "in-flight": IN_FLIGHT,
   limit: "limit",
   shares: "sum of the shares",
   capacity: "can take",
@@ -11,9 +15,9 @@ export const KEYS = {
   cooling: "cooldown",
   // Tasks of a pipeline.
   done: "done",
-  calling: "calling",
+  calling: IN_FLIGHT,
   working: "working",
-  awaiting: "waiting for a call",
+  awaiting: WAITING,
   queued: "queued",
   failed: "failed or dropped",
   skipped: "skipped",
