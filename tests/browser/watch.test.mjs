@@ -88,6 +88,20 @@ test("the result is shown beside the story of a request that was followed to its
     await page.locator(".story").filter({ hasText: /^tide: this request / }).waitFor();
   }));
 
+test("the chart says what its lines count", () =>
+  withScreen(async (page, playground) => {
+    await page.addInitScript(() => {
+      window.written = new Set();
+      const write = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+        window.written.add(text);
+        write.call(this, text, ...at);
+      };
+    });
+    await page.reload();
+    await playground.waits(() => window.written.has("Requests answered"));
+  }));
+
 test("one slider moves what the provider can take, for all three runs", () =>
   withScreen(async (page, playground) => {
     await phase(page, "playing");

@@ -7,6 +7,9 @@ const STEP_MS = 100;
 /** The time axis is at least this long, in virtual ms. */
 const LEAST_MS = 30_000;
 
+/** The name of the value axis. */
+const VALUES = "Requests answered";
+
 /** How many requests one run has answered, over time. */
 export class History {
   times: number[] = [];
@@ -63,6 +66,8 @@ export function drawProgress(canvas: HTMLCanvasElement, width: number, height: n
     context.stroke();
   }
   context.textBaseline = "alphabetic";
+  context.textAlign = "left";
+  context.fillText(VALUES, left, top - 4);
   const step = last <= 60_000 ? 10_000 : 10_000 * Math.ceil(last / 100_000);
   for (let time = 0; time <= last; time += step) {
     context.textAlign = time === 0 ? "left" : time > last - step / 4 ? "right" : "center";
