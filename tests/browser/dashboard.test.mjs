@@ -102,6 +102,14 @@ test("while no slot has been idle, one line says so in place of the split", () =
     }
   }));
 
+test("idle time is told in the words of the page, and says of what it is a part", () =>
+  withDashboard({}, async (page) => {
+    await show(page, 20_000);
+    const [workers, provider] = await page.locator(".idle-row").allTextContents();
+    assert.match(workers, /^workers .*busy.*free though work waits.*nothing to do/);
+    assert.match(provider, / of its cap, not of what it can take .*the limit is below the cap \d/);
+  }));
+
 test("a hurried feed ends with the figures of its last view", () =>
   withDashboard(MOST, async (page) => {
     const layout = await layoutOf(page, MOST);

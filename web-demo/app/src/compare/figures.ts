@@ -63,11 +63,11 @@ const fine = (value: number) => mean(value);
 export const ROWS = [
   { field: "time", label: "Time to finish (virtual)", words: span, better: -1 },
   { field: "rows", label: "Rows done", words: count, better: 1 },
-  { field: "goodput", label: "Goodput, rows a second", words: fine, better: 1 },
+  { field: "goodput", label: "Rows done a second", words: fine, better: 1 },
   { field: "refused", label: "429s", words: count, better: -1 },
   { field: "used", label: "Provider capacity used", words: usedWords, better: 1 },
   { field: "wait", label: "Wait of a ready task, mean", words: span, better: -1 },
-  { field: "starved", label: "Slot time starved", words: span, better: -1 },
+  { field: "starved", label: "Free slot time while calls wait", words: span, better: -1 },
   { field: "dropped", label: "Rows dropped", words: count, better: -1 },
 ] as const;
 

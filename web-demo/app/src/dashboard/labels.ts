@@ -24,6 +24,11 @@ export function changeLabel(what: Intervention): string {
   }
 }
 
+/** What the page calls a resource: the core's `submission` are the workers. */
+export function resourceLabel(name: string) {
+  return name === "submission" ? "workers" : name;
+}
+
 /** A count in five characters or less. */
 export function brief(value: number) {
   if (value < 10_000) return count(value);

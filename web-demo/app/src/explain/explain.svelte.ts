@@ -3,6 +3,7 @@
 import { mount } from "svelte";
 import { messageOf } from "../errors.ts";
 import ExplainPanel from "./ExplainPanel.svelte";
+import { resourceLabel } from "../dashboard/labels.ts";
 import type { Past } from "../dashboard/view.ts";
 import type { Side } from "../messages.ts";
 import type { Layout, PlaygroundAbout as About, Why } from "../pkg/tidegate_playground.js";
@@ -107,6 +108,6 @@ function titleOf(about: About, layout: Layout, isPast: boolean) {
   if ("column" in about) return `Why does the column ${layout.columns[about.column]?.name} wait?`;
   if ("group" in about) return `Why does the group ${layout.groups[about.group]?.name} wait?`;
   if ("provider" in about) return `Why do calls to ${layout.providers[about.provider]?.name} wait?`;
-  if ("slots" in about) return `Why are slots of ${layout.slots[about.slots]?.name} idle?`;
+  if ("slots" in about) return `Why are slots of ${resourceLabel(layout.slots[about.slots]?.name ?? "")} idle?`;
   return isPast ? `What did the worker in slot ${about.lane + 1} do?` : `Why does the worker in slot ${about.lane + 1} wait?`;
 }

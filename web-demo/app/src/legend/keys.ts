@@ -23,7 +23,7 @@ export const KEYS = {
   skipped: "skipped",
   // The time of slots.
   busy: "busy",
-  starved: "starved",
+  starved: "free though work waits",
   frontier: "nothing to do",
 } as const;
 
