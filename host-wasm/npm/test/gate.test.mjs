@@ -159,6 +159,21 @@ test("after a rate limit no call starts before the Retry-After has passed", asyn
   assert.equal(gate.snapshot(KEY).consecutiveRateLimits, 0);
 });
 
+test("by default a call is sent as a trial before the Retry-After ends; with other algorithms or `retryAfter` all calls wait", async (t) => {
+  const time = clock(t);
+  const waiting = [{ name: "tide", retryAfter: "resource" }, "aimd", "vegas", { name: "fixed", limit: 4 }];
+  for (const algorithm of [undefined, "tide", ...waiting]) {
+    const gate = new RequestGate();
+    gate.register(KEY, { maxParallel: 4, algorithm });
+    (await gate.acquire(KEY)).finish({ outcome: "rate_limited", retryAfterMs: 2_000 });
+    const next = gate.acquire(KEY);
+    await time.advance(1_999);
+    assert.equal((await state(next)) === "pending", waiting.includes(algorithm), inspect(algorithm));
+    await time.advance(1);
+    (await next).finish("success");
+  }
+});
+
 test("a rate limit decreases the limit, and successes increase it again", async () => {
   const gate = gateOf(8, { cooldownMs: 0.001, successesUntilIncrease: 2 });
   (await gate.acquire(KEY)).finish("rate_limited");

@@ -76,8 +76,8 @@ export function clock(t) {
 
 /** What a promise has come to so far: "pending", or its value or error. */
 export async function state(promise) {
-  const pending = Symbol("pending");
+  let found = "pending";
+  promise.then((value) => (found = { value }), (error) => (found = { error }));
   await quiet();
-  const found = await Promise.race([promise.then((value) => ({ value }), (error) => ({ error })), pending]);
-  return found === pending ? "pending" : found;
+  return found;
 }
