@@ -169,6 +169,11 @@ pub enum Dimension {
     TotalTokens,
 }
 
+impl Dimension {
+    /// Every dimension, in the order of the numbers that foreign-language bindings use.
+    pub const ALL: [Self; 4] = [Self::Requests, Self::InputTokens, Self::OutputTokens, Self::TotalTokens];
+}
+
 /// The tokens that one call uses or is estimated to use. Every call also counts as one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -203,9 +208,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_outcomes_is_in_the_order_of_their_numbers() {
-        for (number, outcome) in Outcome::ALL.into_iter().enumerate() {
-            assert_eq!(outcome as usize, number);
-        }
+    fn the_lists_of_outcomes_and_dimensions_are_in_the_order_of_their_numbers() {
+        assert!(Outcome::ALL.into_iter().map(|outcome| outcome as usize).eq(0..Outcome::ALL.len()));
+        assert!(Dimension::ALL.into_iter().map(|dimension| dimension as usize).eq(0..Dimension::ALL.len()));
     }
 }

@@ -28,6 +28,7 @@ pub struct LeaseId {
 /// Exhaustive on purpose: a release ends in one of these ways, and a caller may check each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[must_use]
 pub enum ReleaseResult {

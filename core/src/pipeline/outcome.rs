@@ -113,6 +113,16 @@ pub enum RetryKind {
 }
 
 impl RetryKind {
+    /// Every kind, in the order of the numbers that foreign-language bindings use.
+    pub const ALL: [Self; 6] = [
+        Self::RateLimited,
+        Self::Timeout,
+        Self::ServerError,
+        Self::Connection,
+        Self::UnreadableAnswer,
+        Self::AdmissionTimeout,
+    ];
+
     /// Returns whether the failure only means that the task was too early. Such a task is retried after a
     /// delay, without a limit, and the attempt does not count as a retry.
     #[must_use]
@@ -191,6 +201,21 @@ pub enum FailureKind {
     Template,
     /// Any other failure that affects only this row.
     Other,
+}
+
+impl FailureKind {
+    /// Every kind, in the order of the numbers that foreign-language bindings use.
+    pub const ALL: [Self; 9] = [
+        Self::Request,
+        Self::Authentication,
+        Self::NotFound,
+        Self::MalformedAnswer,
+        Self::TruncatedAnswer,
+        Self::ContentFiltered,
+        Self::Declined,
+        Self::Template,
+        Self::Other,
+    ];
 }
 
 impl fmt::Display for FailureKind {
@@ -353,6 +378,7 @@ impl fmt::Display for DropReason {
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum DiscardReason {

@@ -2,10 +2,12 @@
 //!
 //! No tool has to be installed: the compiler is the cargo that runs this program, and the bindings come from the
 //! library behind `wasm-bindgen`, pinned to the version that the crate was compiled with. The types of the core's objects are
-//! declared from its Rust types. Beside those that run scenarios by name lie the scenarios, as data.
+//! declared from its Rust types. Beside those that run scenarios by name lie the scenarios, as data, and beside that for
+//! real calls the names of what crosses the boundary as numbers.
 //!
 //! The profile `wasm-release` of the workspace compiles all modules for speed, by the stable compiler.
 
+mod names;
 mod scenarios;
 mod types;
 
@@ -82,7 +84,19 @@ pub fn build(home: &Path, module: Module) -> Result<PathBuf> {
     if module.wants_scenarios() {
         scenarios::write(&out)?;
     }
+    if module == Module::Live {
+        names::write(&out)?;
+    }
     Ok(out)
+}
+
+/// Writes an ES module and its types into a folder.
+fn write_script(folder: &Path, name: &str, script: &str, types: &str) -> Result<()> {
+    for (extension, content) in [("js", script), ("d.ts", types)] {
+        let path = folder.join(format!("{name}.{extension}"));
+        fs::write(&path, content).with_context(|| format!("could not write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Where the toolchain keeps its libraries.

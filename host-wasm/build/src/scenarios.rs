@@ -12,7 +12,6 @@
 //! written without the fields that have their defaults.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -24,6 +23,7 @@ use tidegate_core::sim::scenario::{Model, Scenario, ScenarioColumn};
 use tidegate_core::sim::suite::{self, SuiteScenario};
 
 use crate::types::declaration_of;
+use crate::write_script;
 
 const INDEX: &str = "tidegate_scenarios";
 const TEXTS: &str = "tidegate_scenario_texts";
@@ -71,13 +71,7 @@ pub(crate) fn write(folder: &Path) -> Result<()> {
     let all = suite::scenarios();
     let index_types = declaration_of::<ScenarioInfo<'_>>()? + INDEX_TYPES;
     let files = [(INDEX, index(&all)?, index_types), (TEXTS, texts(&all)?, TEXT_TYPES.to_owned())];
-    for (name, script, types) in files {
-        for (extension, content) in [("js", script), ("d.ts", types)] {
-            let path = folder.join(format!("{name}.{extension}"));
-            fs::write(&path, content).with_context(|| format!("could not write {}", path.display()))?;
-        }
-    }
-    Ok(())
+    files.iter().try_for_each(|(name, script, types)| write_script(folder, name, script, types))
 }
 
 /// The script of the list.

@@ -16,13 +16,15 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 use tidegate_core::budget::{BudgetSource, Dimension};
+use tidegate_core::lease::ReleaseResult;
 use tidegate_core::limit::RetryAfterStops;
-use tidegate_core::pipeline::{FailureKind, Hook, RetryKind, RowGroupBlock, RunReport};
-use tidegate_core::request::{Outcome, UnavailableCause};
+use tidegate_core::pipeline::{DiscardReason, FailureKind, Hook, RetryKind, RowGroupBlock, RunReport};
+use tidegate_core::request::{DenialReason, Outcome, RequestPressure, UnavailableCause};
 use tidegate_core::sim::report::Report;
 use tidegate_core::sim::scenario::{Intervention, Scenario};
 use tidegate_core::sim::sharing::{SharingChange, SharingEvent, SharingEventKind, SharingSample};
 use tidegate_core::sim::world::{Sample, Why, WhySubject};
+use tidegate_core::task::TaskDenialReason;
 
 use crate::Module;
 
@@ -33,11 +35,13 @@ const DEFINITIONS: &str = "#/$defs/";
 const WIDTH: usize = 110;
 
 /// The types that have another name in JavaScript.
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 7] = [
     ("CallbackSpec", "Answering"),
     ("Dimension", "BudgetDimension"),
     ("Instant", "Nanos"),
+    ("RequestPressure", "Pressure"),
     ("RunProgress", "RunSoFar"),
+    ("TaskDenialReason", "TaskDenial"),
     ("WhySubject", "About"),
 ];
 
@@ -50,11 +54,16 @@ pub(crate) fn declarations(module: Module) -> Result<String> {
             read.subschema_for::<Dimension>();
             read.subschema_for::<RetryAfterStops>();
             written.subschema_for::<BudgetSource>();
+            written.subschema_for::<DenialReason>();
+            written.subschema_for::<DiscardReason>();
             written.subschema_for::<FailureKind>();
             written.subschema_for::<Hook>();
             written.subschema_for::<Outcome>();
+            written.subschema_for::<ReleaseResult>();
+            written.subschema_for::<RequestPressure>();
             written.subschema_for::<RetryKind>();
             written.subschema_for::<RowGroupBlock>();
+            written.subschema_for::<TaskDenialReason>();
             written.subschema_for::<UnavailableCause>();
         }
         Module::Machines => {
@@ -81,6 +90,15 @@ pub(crate) fn declaration_of<T: JsonSchema>() -> Result<String> {
     let mut written = SchemaSettings::draft2020_12().for_serialize().into_generator();
     written.subschema_for::<T>();
     Types::new(SchemaGenerator::default(), written)?.text()
+}
+
+/// Returns the names of the variants of an enum, in the order of their declaration, which is that of their
+/// numbers.
+pub(crate) fn variant_names<T: JsonSchema>() -> Result<Vec<String>> {
+    let schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
+    let name_of = |variant: &Value| variant.get("const").and_then(Value::as_str).map(str::to_owned);
+    let names = variants(schema.as_value()).and_then(|variants| variants.iter().map(name_of).collect());
+    names.with_context(|| format!("a variant of `{}` has fields or no documentation", T::schema_name()))
 }
 
 /// The schemas of named types.
@@ -226,7 +244,7 @@ impl Types {
 }
 
 /// Returns the name of a type in JavaScript.
-fn name_of(name: &str) -> &str {
+pub(crate) fn name_of(name: &str) -> &str {
     NAMES.iter().find(|(rust, _)| *rust == name).map_or(name, |(_, own)| own)
 }
 

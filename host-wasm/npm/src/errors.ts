@@ -1,5 +1,8 @@
 /** Errors, and checks of values from callers. */
 
+import type { DenialReason as CoreDenialReason } from "./wasm/tidegate.js";
+import { DENIAL_REASONS } from "./wasm/tidegate_names.js";
+
 /**
  * Why a call was denied.
  *
@@ -19,40 +22,7 @@
  * | `paced` | the limit spaces calls in time; fewer calls are in flight than it allows |
  * | `paused` | {@link RequestGate.pause} is in force |
  */
-export type DenialReason =
-  | "no_capacity"
-  | "cooldown"
-  | "budget_exhausted"
-  | "queued_waiters_ahead"
-  | "queue_timeout"
-  | "cancelled"
-  | "shutdown"
-  | "unregistered"
-  | "outage"
-  | "unavailable"
-  | "request_at_fault"
-  | "paced"
-  | "paused";
-
-/**
- * In the core's order. The undefined one concerns calls with alternatives, which this package does not make.
- */
-const REASONS: readonly (DenialReason | undefined)[] = [
-  "no_capacity",
-  "cooldown",
-  "budget_exhausted",
-  "queued_waiters_ahead",
-  "queue_timeout",
-  "cancelled",
-  "shutdown",
-  "unregistered",
-  "outage",
-  "unavailable",
-  "request_at_fault",
-  "paced",
-  undefined,
-  "paused",
-];
+export type DenialReason = Exclude<CoreDenialReason, "use_fallback">;
 
 const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
   no_capacity: "the limit of calls in flight is reached",
@@ -72,7 +42,8 @@ const REASON_TEXTS: Readonly<Record<DenialReason, string>> = {
 
 /** @internal Returns the reason with this number. */
 export function denialReason(number: number): DenialReason {
-  return REASONS[number] ?? "cancelled";
+  // `use_fallback` concerns calls with alternatives, which this package does not make.
+  return DENIAL_REASONS[number] as DenialReason;
 }
 
 /**

@@ -2,9 +2,19 @@
 
 import { type DenialReason, denialReason, known } from "./errors.js";
 import type { ResourceRegistry } from "./gate/keys.js";
-import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
-import { OUTCOMES, type Outcome } from "./outcome.js";
-import type { UnavailableCause } from "./wasm/tidegate.js";
+import type { BudgetDimension } from "./gate/limits.js";
+import type { Outcome } from "./outcome.js";
+import type { ReleaseResult, UnavailableCause } from "./wasm/tidegate.js";
+import {
+  DIMENSIONS,
+  OUTCOMES,
+  RELEASE_RESULTS,
+  REQUEST_EVENT_KINDS,
+  type RequestEventKind,
+  UNAVAILABLE_CAUSES,
+} from "./wasm/tidegate_names.js";
+
+export type { ReleaseResult } from "./wasm/tidegate.js";
 
 /** The fields of every event. */
 export interface EventHead {
@@ -34,9 +44,6 @@ export interface CallingTask {
   /** 1 for the first attempt. */
   readonly attempt: number;
 }
-
-/** The result of a release: `released`, or why it had no effect. */
-export type ReleaseResult = "released" | "duplicate" | "stale" | "unknown_lease" | "wrong_controller";
 
 /**
  * The fields of each kind of event. Durations are in milliseconds. `waiter` identifies a waiting call, and
@@ -134,16 +141,6 @@ export type GateEventKind = keyof EventFacts;
 /** One event of a gate. Its `kind` determines its other fields. */
 export type GateEvent = { [Kind in GateEventKind]: EventHead & { readonly kind: Kind } & Readonly<EventFacts[Kind]> }[GateEventKind];
 
-/** In the order of the core. */
-const UNAVAILABLE_CAUSES: readonly UnavailableCause[] = [
-  "outage",
-  "key_rejected",
-  "quota_exhausted",
-  "model_not_found",
-  "rate_limited",
-  "tls_failed",
-];
-
 /** Converts one number of an event to a field. */
 type Read = (value: number) => unknown;
 
@@ -153,49 +150,49 @@ const outcome: Read = (value) => OUTCOMES[value];
 const reason: Read = (value) => denialReason(value);
 const dimension: Read = (value) => DIMENSIONS[value];
 const cause: Read = (value) => UNAVAILABLE_CAUSES[value];
-const answer: Read = (value) => ["released", "duplicate", "stale", "unknown_lease", "wrong_controller"][value];
+const answer: Read = (value) => RELEASE_RESULTS[value];
 
-type Fields = readonly (readonly [name: string, read: Read])[];
+type Fields<Kind extends GateEventKind> = readonly (readonly [name: keyof EventFacts[Kind], read: Read])[];
 
-const FROM_TO: Fields = [["from", plain], ["to", plain]];
-const LIMIT: Fields = [["limit", plain]];
+const FROM_TO = [["from", plain], ["to", plain]] as const;
+const LIMIT = [["limit", plain]] as const;
 
-/** In the core's order, each with its fields in the order of the numbers. */
-const KINDS: readonly (readonly [kind: GateEventKind, fields: Fields])[] = [
-  ["resource_registered", [["cap", plain]]],
-  ["effective_cap_changed", [["from", maybe], ["to", plain]]],
-  ["queue_formed", []],
-  ["queue_drained", []],
-  ["wait_started", [["waiter", maybe]]],
-  ["wait_completed", [["waiter", maybe], ["waitedMs", plain]]],
-  ["wait_timeout", [["waiter", maybe], ["waitedMs", plain]]],
-  ["wait_cancelled", [["waiter", plain], ["waitedMs", plain], ["reason", reason]]],
-  ["acquire_denied", [["reason", reason], ["changesAtMs", maybe]]],
-  ["lease_acquired", [["lease", plain], ["limit", plain], ["inFlight", plain]]],
-  ["call_started", [["lease", plain]]],
-  ["call_completed", [["lease", plain], ["outcome", outcome], ["tookMs", plain]]],
-  ["lease_released", [["lease", plain], ["outcome", outcome], ["heldMs", plain], ["inFlight", plain]]],
-  ["release_diagnostic", [["lease", plain], ["answer", answer]]],
-  ["rate_limited", [["blockedUntilMs", maybe], ["consecutive", plain]]],
-  ["cooldown_capped", [["requestedMs", plain], ["appliedMs", plain]]],
-  ["limit_decreased", FROM_TO],
-  ["limit_increased", FROM_TO],
-  ["soft_ceiling_recovered", LIMIT],
-  ["fully_recovered", LIMIT],
-  ["ramp_step", FROM_TO],
-  ["ramp_aborted", LIMIT],
-  ["budget_corrected", [["dimension", dimension], ["before", plain], ["after", plain]]],
-  ["rate_learned", [["dimension", dimension], ["limit", plain], ["windowMs", plain]]],
-  ["provider_down", [["sinceMs", plain], ["probeAtMs", plain]]],
-  ["provider_probed", [["lease", plain]]],
-  ["provider_recovered", [["sinceMs", plain], ["fullAtMs", plain]]],
-  ["provider_unavailable", [["cause", cause], ["probeAtMs", maybe]]],
+/** The fields of each kind in the order of their numbers, which `gate/events.rs` writes. */
+const FIELDS: { readonly [Kind in RequestEventKind | "body_left_unread"]: Fields<Kind> } = {
+  resource_registered: [["cap", plain]],
+  effective_cap_changed: [["from", maybe], ["to", plain]],
+  queue_formed: [],
+  queue_drained: [],
+  wait_started: [["waiter", maybe]],
+  wait_completed: [["waiter", maybe], ["waitedMs", plain]],
+  wait_timeout: [["waiter", maybe], ["waitedMs", plain]],
+  wait_cancelled: [["waiter", plain], ["waitedMs", plain], ["reason", reason]],
+  acquire_denied: [["reason", reason], ["changesAtMs", maybe]],
+  lease_acquired: [["lease", plain], ["limit", plain], ["inFlight", plain]],
+  call_started: [["lease", plain]],
+  call_completed: [["lease", plain], ["outcome", outcome], ["tookMs", plain]],
+  lease_released: [["lease", plain], ["outcome", outcome], ["heldMs", plain], ["inFlight", plain]],
+  release_diagnostic: [["lease", plain], ["answer", answer]],
+  rate_limited: [["blockedUntilMs", maybe], ["consecutive", plain]],
+  cooldown_capped: [["requestedMs", plain], ["appliedMs", plain]],
+  limit_decreased: FROM_TO,
+  limit_increased: FROM_TO,
+  soft_ceiling_recovered: LIMIT,
+  fully_recovered: LIMIT,
+  ramp_step: FROM_TO,
+  ramp_aborted: LIMIT,
+  budget_corrected: [["dimension", dimension], ["before", plain], ["after", plain]],
+  rate_learned: [["dimension", dimension], ["limit", plain], ["windowMs", plain]],
+  provider_down: [["sinceMs", plain], ["probeAtMs", plain]],
+  provider_probed: [["lease", plain]],
+  provider_recovered: [["sinceMs", plain], ["fullAtMs", plain]],
+  provider_unavailable: [["cause", cause], ["probeAtMs", maybe]],
   // Emitted by this package, not by the core.
-  ["body_left_unread", []],
-];
+  body_left_unread: [],
+};
 
 /** All kinds of events. */
-export const GATE_EVENT_KINDS: readonly GateEventKind[] = KINDS.map(([kind]) => kind);
+export const GATE_EVENT_KINDS: readonly GateEventKind[] = [...REQUEST_EVENT_KINDS, "body_left_unread"];
 
 /** @internal Returns a bit mask of the kinds. */
 export function bitsOf(kinds: readonly GateEventKind[]): number {
@@ -214,14 +211,13 @@ const HEAD = 9;
 /** @internal Returns the event encoded in these numbers; undefined for an unknown kind. */
 export function readEvent(numbers: Float64Array, registry: ResourceRegistry): GateEvent | undefined {
   const [number = 0, sequence = 0, atMs = 0, place = -1] = numbers;
-  const found = KINDS[number];
-  if (found === undefined) return undefined;
-  const [kind, fields] = found;
+  const kind = REQUEST_EVENT_KINDS[number];
+  if (kind === undefined) return undefined;
   const key = place >= 0 ? registry.resource(place)?.name : place < -1 ? registry.model(-2 - place) : undefined;
   const task = taskOf(numbers);
   const event: Record<string, unknown> = { kind, sequence, atMs, key, ...(task && { task }) };
-  fields.forEach(([name, read], at) => (event[name] = read(numbers[HEAD + at] ?? NaN)));
-  // `KINDS` lists the fields of each kind as its type declares them.
+  FIELDS[kind].forEach(([name, read], at) => (event[name] = read(numbers[HEAD + at] ?? NaN)));
+  // `FIELDS` lists the fields of each kind as its type declares them.
   return event as unknown as GateEvent;
 }
 

@@ -2,6 +2,7 @@
 
 import { onlyKnown, shown, spanMs, whole } from "./errors.js";
 import type { Outcome as CoreOutcome } from "./wasm/tidegate.js";
+import { OUTCOMES } from "./wasm/tidegate_names.js";
 
 /**
  * How a call ended.
@@ -23,23 +24,6 @@ import type { Outcome as CoreOutcome } from "./wasm/tidegate.js";
  * | `tls_failed` | no response: the certificate is not accepted, or the server does not use TLS | as `connection_failed` |
  */
 export type Outcome = CoreOutcome;
-
-/** @internal In the core's order. */
-export const OUTCOMES: readonly Outcome[] = [
-  "success",
-  "rate_limited",
-  "provider_failure",
-  "provider_timeout",
-  "local_cancelled",
-  "local_timeout",
-  "unexpected",
-  "connection_failed",
-  "request_rejected",
-  "key_rejected",
-  "quota_exhausted",
-  "model_not_found",
-  "tls_failed",
-];
 
 /** What a call uses of the token budgets, besides being one request. */
 export interface Usage {
@@ -103,23 +87,23 @@ export function outcomeNumber(outcome: Outcome): number {
 }
 
 /** @internal */
-export const SUCCESS = 0;
+export const SUCCESS = outcomeNumber("success");
 /** @internal */
-export const RATE_LIMITED = 1;
+export const RATE_LIMITED = outcomeNumber("rate_limited");
 /** @internal */
-export const PROVIDER_FAILURE = 2;
+export const PROVIDER_FAILURE = outcomeNumber("provider_failure");
 /** @internal */
-export const PROVIDER_TIMEOUT = 3;
+export const PROVIDER_TIMEOUT = outcomeNumber("provider_timeout");
 /** @internal */
-export const LOCAL_CANCELLED = 4;
+export const LOCAL_CANCELLED = outcomeNumber("local_cancelled");
 /** @internal */
-export const LOCAL_TIMEOUT = 5;
+export const LOCAL_TIMEOUT = outcomeNumber("local_timeout");
 /** @internal */
-export const UNEXPECTED = 6;
+export const UNEXPECTED = outcomeNumber("unexpected");
 /** @internal */
-export const CONNECTION_FAILED = 7;
+export const CONNECTION_FAILED = outcomeNumber("connection_failed");
 /** @internal */
-export const TLS_FAILED = 12;
+export const TLS_FAILED = outcomeNumber("tls_failed");
 
 /**
  * @internal Returns the outcome that the name of an error implies. `AbortError` and `TimeoutError` have the

@@ -2,8 +2,9 @@
 
 import { currentModule } from "./core.js";
 import { known } from "./errors.js";
-import { type BudgetDimension, DIMENSIONS } from "./gate/limits.js";
-import { type Completion, OUTCOMES } from "./outcome.js";
+import type { BudgetDimension } from "./gate/limits.js";
+import type { Completion } from "./outcome.js";
+import { DIMENSIONS, OUTCOMES } from "./wasm/tidegate_names.js";
 
 /** The head of an HTTP response, such as a fetch `Response`. */
 export interface AnswerHead {

@@ -115,3 +115,32 @@ fn lease_number(lease: LeaseId) -> f64 {
 fn exact(bits: u64) -> f64 {
     (bits & ((1 << 53) - 1)) as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    /// An event of each kind, and its numbers with `null` for NaN. `test/gate-events.test.mjs` of the package
+    /// reads the numbers back.
+    const EVENTS: &str = include_str!("../../tests/data/gate_events.jsonl");
+
+    #[derive(Deserialize)]
+    struct Line {
+        event: RequestEvent,
+        numbers: Vec<Option<f64>>,
+    }
+
+    #[test]
+    fn each_kind_of_event_has_the_numbers_that_the_package_reads() {
+        let mut kinds = Vec::new();
+        for line in EVENTS.lines() {
+            let Line { event, numbers } = serde_json::from_str(line).expect("a valid line");
+            let written: Vec<_> = of(&event).into_iter().map(|number| (!number.is_nan()).then_some(number)).collect();
+            assert_eq!(written, numbers, "{line}");
+            kinds.push(event.payload.kind());
+        }
+        assert_eq!(kinds, RequestEventKind::ALL);
+    }
+}

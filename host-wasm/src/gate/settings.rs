@@ -487,10 +487,5 @@ pub(super) fn config_error(error: &ConfigError) -> JsValue {
 
 /// Returns the dimension of a stated rate by its number.
 pub(super) fn dimension(number: f64) -> Dimension {
-    match number as u32 {
-        0 => Dimension::Requests,
-        1 => Dimension::InputTokens,
-        2 => Dimension::OutputTokens,
-        _ => Dimension::TotalTokens,
-    }
+    Dimension::ALL.get(number as usize).copied().unwrap_or(Dimension::Requests)
 }

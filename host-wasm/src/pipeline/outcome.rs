@@ -8,26 +8,6 @@ use wasm_bindgen::prelude::*;
 
 use crate::gate::outcome_of;
 
-/// The retryable and the final failures, by the number of an outcome.
-const RETRIES: [RetryKind; 6] = [
-    RetryKind::RateLimited,
-    RetryKind::Timeout,
-    RetryKind::ServerError,
-    RetryKind::Connection,
-    RetryKind::AdmissionTimeout,
-    RetryKind::UnreadableAnswer,
-];
-const FAILURES: [FailureKind; 9] = [
-    FailureKind::Request,
-    FailureKind::Authentication,
-    FailureKind::NotFound,
-    FailureKind::MalformedAnswer,
-    FailureKind::Template,
-    FailureKind::Other,
-    FailureKind::TruncatedAnswer,
-    FailureKind::ContentFiltered,
-    FailureKind::Declined,
-];
 const FIRST_RETRY: usize = 16;
 const FIRST_FAILURE: usize = 32;
 
@@ -43,8 +23,8 @@ pub fn outcome_of_call(outcome: u32) -> u32 {
         TaskOutcome::Skipped => 1,
         TaskOutcome::Cancelled => 2,
         TaskOutcome::Unavailable => 3,
-        TaskOutcome::Retryable { kind, .. } => FIRST_RETRY + place(&RETRIES, &kind),
-        TaskOutcome::Failed(kind) => FIRST_FAILURE + place(&FAILURES, &kind),
+        TaskOutcome::Retryable { kind, .. } => FIRST_RETRY + kind as usize,
+        TaskOutcome::Failed(kind) => FIRST_FAILURE + kind as usize,
     };
     number as u32
 }
@@ -52,24 +32,20 @@ pub fn outcome_of_call(outcome: u32) -> u32 {
 /// Returns the outcome of this number. `retry_after_ms` is NaN if the provider asked for no pause, `status`
 /// is 0 if there is no HTTP status.
 pub(super) fn task_outcome(number: u32, retry_after_ms: f64, status: u16) -> TaskOutcome {
+    let kind_from = |first| (number as usize).checked_sub(first);
     match number {
         0 => TaskOutcome::Success,
         1 => TaskOutcome::Skipped,
         2 => TaskOutcome::Cancelled,
         3 => TaskOutcome::Unavailable,
-        16..=21 => TaskOutcome::Retryable {
-            kind: RETRIES[number as usize - FIRST_RETRY],
-            status: (status != 0).then_some(status),
-            retry_after: (!retry_after_ms.is_nan()).then(|| Duration::from_nanos((retry_after_ms * 1e6) as u64)),
-        },
         _ => {
-            let kind = (number as usize).checked_sub(FIRST_FAILURE).and_then(|place| FAILURES.get(place));
+            if let Some(&kind) = kind_from(FIRST_RETRY).and_then(|place| RetryKind::ALL.get(place)) {
+                let retry_after =
+                    (!retry_after_ms.is_nan()).then(|| Duration::from_nanos((retry_after_ms * 1e6) as u64));
+                return TaskOutcome::Retryable { kind, status: (status != 0).then_some(status), retry_after };
+            }
+            let kind = kind_from(FIRST_FAILURE).and_then(|place| FailureKind::ALL.get(place));
             TaskOutcome::Failed(kind.copied().unwrap_or(FailureKind::Other))
         }
     }
-}
-
-/// Returns the place of `one`, or the last place for a kind of a later version.
-fn place<T: PartialEq>(all: &[T], one: &T) -> usize {
-    all.iter().position(|other| other == one).unwrap_or(all.len() - 1)
 }

@@ -1,6 +1,6 @@
 /** The limits of a resource: concurrent calls, and rates. The wasm module reads them. */
 
-import type { BudgetDimension, GateOptions, Limits } from "../wasm/tidegate.js";
+import type { GateOptions, Limits } from "../wasm/tidegate.js";
 
 export type { AlgorithmSettings, Budget, BudgetDimension, Fixed, GateOptions, Limits, RetryAfterStops, Tide, Vegas } from "../wasm/tidegate.js";
 
@@ -12,6 +12,3 @@ export type AdaptiveSettings = Pick<Limits, keyof GateOptions & keyof Limits>;
 
 /** The algorithm that sets the limit: a name, for its defaults, or an object with settings. */
 export type Algorithm = NonNullable<Limits["algorithm"]>;
-
-/** @internal In the core's order. */
-export const DIMENSIONS: readonly BudgetDimension[] = ["requests", "input_tokens", "output_tokens", "total_tokens"];

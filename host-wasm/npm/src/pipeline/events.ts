@@ -1,20 +1,21 @@
-import type { DropReason, FailureKind, Hook, RetryKind, RowGroupBlock, Stop } from "../wasm/tidegate.js";
-import type { DiscardReason } from "./report.js";
+import type {
+  DiscardReason,
+  DropReason,
+  FailureKind,
+  Hook,
+  Pressure,
+  RetryKind,
+  RowGroupBlock,
+  Stop,
+  TaskDenial,
+} from "../wasm/tidegate.js";
+import { SCHEDULER_EVENT_KINDS } from "../wasm/tidegate_names.js";
 
 /** How a task ended. */
 export type TaskEnd =
   | { readonly outcome: "success" | "skipped" | "cancelled" | "unavailable" | "fatal" }
   | { readonly outcome: "retryable"; readonly kind: RetryKind }
   | { readonly outcome: "failed"; readonly kind: FailureKind };
-
-/**
- * Why a call of a task would wait. `paced`: the limit spaces calls in time, and fewer calls are in flight
- * than it allows.
- */
-export type Pressure = "cap_reached" | "cooling_down" | "waiters" | "limit_reached" | "paced" | "outage";
-
-/** Why a ready task cannot start. */
-export type TaskDenial = "no_capacity" | "group_cap" | "borrow_debt" | "shutdown" | "policy";
 
 /**
  * The fields of each kind of event besides the common ones. `resource` is the index of a task resource; 0 is
@@ -151,44 +152,7 @@ export type PipelineEventOf<Kind extends PipelineEventKind> = Kind extends Pipel
 export type PipelineEvent = PipelineEventOf<PipelineEventKind>;
 
 /** The kinds of events. */
-export const PIPELINE_EVENT_KINDS: readonly PipelineEventKind[] = [
-  "job_started",
-  "job_stopping",
-  "job_completed",
-  "health_snapshot",
-  "dependency_ready",
-  "ready_enqueued",
-  "row_group_admitted",
-  "row_group_admission_blocked",
-  "row_group_target_changed",
-  "row_group_checkpointed",
-  "row_group_discarded",
-  "hook_failed",
-  "early_shutdown",
-  "provider_degraded",
-  "liveness_override",
-  "selected",
-  "queue_empty",
-  "admission_blocked",
-  "group_capped",
-  "pressure_advisory_skipped",
-  "task_lease_acquired",
-  "admission_denied",
-  "worker_spawned",
-  "worker_spawn_failed",
-  "stale_selection",
-  "task_yielded",
-  "task_resumed",
-  "retry_deferred",
-  "non_retryable_dropped",
-  "cancelled",
-  "salvage_redispatched",
-  "queue_drained",
-  "task_completed",
-  "task_lease_released",
-  "release_diagnostic",
-  "retryable_failures",
-];
+export const PIPELINE_EVENT_KINDS: readonly PipelineEventKind[] = SCHEDULER_EVENT_KINDS;
 
 /** An event as JSON from the core: a head, a correlation, and the fields of its kind. */
 interface CoreEvent {

@@ -1,30 +1,10 @@
 import type { Ending } from "../gate/call.js";
 import { answerOfThrown, type ThrownAnswer } from "../gate/thrown.js";
-import { LOCAL_CANCELLED, OUTCOMES, nameOf, outcomeOfConnection, outcomeOfError, SUCCESS, UNEXPECTED } from "../outcome.js";
+import { LOCAL_CANCELLED, nameOf, outcomeOfConnection, outcomeOfError, SUCCESS, UNEXPECTED } from "../outcome.js";
 import { headNumbers } from "../response.js";
 import { type FailureKind, outcomeOfCall, type RetryKind } from "../wasm/tidegate.js";
+import { FAILURE_KINDS, OUTCOMES, RETRY_KINDS } from "../wasm/tidegate_names.js";
 import type { Task } from "./task.js";
-
-/** The kinds in the order of their numbers in the core. */
-export const RETRY_KINDS: readonly RetryKind[] = [
-  "rate_limited",
-  "timeout",
-  "server_error",
-  "connection",
-  "admission_timeout",
-  "unreadable_answer",
-];
-export const FAILURE_KINDS: readonly FailureKind[] = [
-  "request",
-  "authentication",
-  "not_found",
-  "malformed_answer",
-  "template",
-  "other",
-  "truncated_answer",
-  "content_filtered",
-  "refused",
-];
 
 /**
  * Thrown in a column's `fill`: the task may succeed later, and is retried.

@@ -19,30 +19,31 @@ export type {
   PipelineEventHead,
   PipelineEventKind,
   PipelineEventOf,
-  Pressure,
-  TaskDenial,
   TaskEnd,
 } from "./events.js";
 export { PIPELINE_EVENT_KINDS } from "./events.js";
 export { Drop, Fatal, Retry, Unavailable } from "./outcomes.js";
 export type { ClassifyError } from "./outcomes.js";
-export type { DiscardReason, DroppedRows, Report } from "./report.js";
+export type { DroppedRows, Report } from "./report.js";
 export { PipelineRun } from "./run.js";
 export type { Batch, Degraded } from "./run.js";
 export type {
   AdaptiveRowGroups,
+  DiscardReason,
   DropReason,
   FailureKind,
   FinishedRowGroup,
   Hook,
   PipelineSettings,
   Policy,
+  Pressure,
   Progress,
   RetryKind,
   RowGroupBlock,
   SlotsWhy,
   Stop,
   TaskCounts,
+  TaskDenial,
 } from "../wasm/tidegate.js";
 export type { Task } from "./task.js";
 

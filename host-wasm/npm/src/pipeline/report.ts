@@ -14,6 +14,3 @@ export interface Report extends Readonly<Omit<RunReport, "dropped">> {
   /** `rowsDropped` by column and reason. */
   readonly dropped: readonly DroppedRows[];
 }
-
-/** Why a row group was not saved. */
-export type DiscardReason = "stopped" | "unsaved" | "hook_failed";
