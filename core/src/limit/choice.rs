@@ -26,9 +26,21 @@ pub enum LimitChoice {
     Tide(TideConfig),
     /// A constant limit: [`Fixed`].
     Fixed {
-        /// The limit, at least 1.
+        /// The limit, at least 1. Default: the cap, which the limit then follows.
+        #[cfg_attr(feature = "serde", serde(default = "no_bound", skip_serializing_if = "is_no_bound"))]
         limit: u32,
     },
+}
+
+/// Returns the limit that only the cap bounds.
+#[cfg(feature = "serde")]
+fn no_bound() -> u32 {
+    u32::MAX
+}
+
+#[cfg(feature = "serde")]
+fn is_no_bound(limit: &u32) -> bool {
+    *limit == u32::MAX
 }
 
 /// Deserializes a variant that has no settings. The derived code would ignore unknown keys here.
@@ -41,6 +53,9 @@ fn no_settings<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<(), 
 }
 
 impl LimitChoice {
+    /// A constant limit at the cap of the resource, also after the cap has changed.
+    pub const AT_CAP: Self = Self::Fixed { limit: u32::MAX };
+
     /// Returns whether this is [`LimitChoice::Aimd`], the default.
     #[must_use]
     pub fn is_aimd(&self) -> bool {

@@ -163,6 +163,10 @@ export function text(what: string, value: unknown): string {
 /** @internal Throws for an object with a key that is not among `names`. */
 export function onlyKnown(what: string, given: object, names: readonly string[]): void {
   for (const key of Object.keys(given)) {
-    if (!names.includes(key)) throw new TypeError(`${what} has no setting \`${key}\`; there are ${names.join(", ")}`);
+    if (names.includes(key)) continue;
+    // As in p-queue. Strict priority would starve the other calls.
+    const isPriority = key === "priority" && names.includes("tenant");
+    const hint = isPriority ? ' (calls of a tenant with a large weight go first: `tenant: "urgent"` with `gate.tenant("urgent", 10)`)' : "";
+    throw new TypeError(`${what} has no setting \`${key}\`${hint}; there are ${names.join(", ")}`);
   }
 }

@@ -123,6 +123,31 @@ test("setMaxParallel applies to waiting calls and keeps what the limit has learn
   for (const odd of [0, -1, 1.5, "2"]) assert.throws(() => gate.setMaxParallel(KEY, odd), /maxParallel/);
 });
 
+test("a fixed limit without a number is maxParallel, also after setMaxParallel", async () => {
+  const gate = new RequestGate();
+  gate.register(KEY, { maxParallel: 8, algorithm: "fixed" });
+  const calls = Array.from({ length: 20 }, () => gate.acquire(KEY));
+  await quiet();
+  assert.equal(gate.pending(), 8);
+  gate.setMaxParallel(KEY, 16);
+  await quiet();
+  assert.equal(gate.pending(), 16);
+  gate.setMaxParallel(KEY, 4);
+  assert.equal(gate.snapshot(KEY).currentLimit, 4);
+  for (const call of calls.slice(0, 16)) (await call).finish("success");
+  await quiet();
+  assert.equal(gate.pending(), 4);
+  for (const call of calls.slice(16)) (await call).finish("success");
+});
+
+test("a call with a priority is rejected with a hint at tenants", async () => {
+  const gate = gateOf(1);
+  await assert.rejects(gate.run(KEY, () => {}, { priority: 1 }), {
+    name: "TypeError",
+    message: /^a call has no setting `priority` \(calls of a tenant with a large weight go first: `tenant: "urgent"` with `gate\.tenant\("urgent", 10\)`\); there are timeoutMs, /,
+  });
+});
+
 test("a limit runs functions with their arguments, as p-limit does", async () => {
   const gate = gateOf(2);
   const limit = gate.limit(KEY, { timeoutMs: 60_000 });

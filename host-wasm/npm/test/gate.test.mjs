@@ -161,7 +161,7 @@ test("after a rate limit no call starts before the Retry-After has passed", asyn
 
 test("by default a call is sent as a trial before the Retry-After ends; with other algorithms or `retryAfter` all calls wait", async (t) => {
   const time = clock(t);
-  const waiting = [{ name: "tide", retryAfter: "resource" }, "aimd", "vegas", { name: "fixed", limit: 4 }];
+  const waiting = [{ name: "tide", retryAfter: "resource" }, "aimd", "vegas", "fixed"];
   for (const algorithm of [undefined, "tide", ...waiting]) {
     const gate = new RequestGate();
     gate.register(KEY, { maxParallel: 4, algorithm });
@@ -222,6 +222,8 @@ test("every algorithm uses its own settings", () => {
   assert.equal(limitOf({ name: "tide", initialLimit: 3 }), 3);
   assert.equal(limitOf({ name: "vegas", initialLimit: 5, alpha: 2, beta: 4 }), 5);
   assert.equal(limitOf({ name: "fixed", limit: 7 }), 7);
+  assert.equal(limitOf({ name: "fixed" }), 40);
+  assert.equal(limitOf("fixed"), 40);
 });
 
 test("a budget grants no more than it holds, and actual use replaces the estimate", async (t) => {
@@ -318,7 +320,6 @@ test("settings are checked by name, type and range, and a rejected registration 
   refused({ algorithm: { name: "tide", probeAfterMost: 2 } }, { message: "algorithm.probeAfterMost is 2; expected at least `algorithm.probeAfter`" });
   refused({ algorithm: { name: "tide", probeAfter: "16" } }, { name: "TypeError", message: /^algorithm\.probeAfter: invalid type: string "16"/ });
   refused({ algorithm: { name: "tide", probeAfter: -1 } }, { name: "RangeError", message: /^algorithm\.probeAfter: invalid value/ });
-  refused({ algorithm: { name: "fixed" } }, { name: "TypeError", message: "algorithm: missing field `limit`" });
   refused({ algorithm: { name: "aimd", limit: 1 } }, { name: "TypeError", message: /^algorithm\.limit: unknown field `limit`/ });
   refused({ budgets: [{ dimension: "words", limit: 3 }] }, /^TypeError: budgets\[0\].dimension: unknown variant `words`, expected one of `requests`/);
   const good = { dimension: "requests", limit: 5 };

@@ -129,7 +129,7 @@ with_adaptive_settings! {
         /// The algorithm that sets the limit between 1 and `maxParallel`: a name, for its defaults, or an object
         /// with settings. Default: `tide`; `aimd` where one of its settings is given.
         #[serde(default)]
-        #[tsify(type = "\"aimd\" | \"vegas\" | \"tide\" | AlgorithmSettings | undefined")]
+        #[tsify(type = "AlgorithmSettings[\"name\"] | AlgorithmSettings | undefined")]
         algorithm: Option<Value>,
         /// Rates that apply in addition to the limit of concurrent calls. Default: none.
         #[serde(default)]
@@ -208,11 +208,12 @@ struct Tide {
 }
 
 /// Settings of `fixed`.
-#[derive(Deserialize, Tsify)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize, Tsify)]
+#[serde(default, deny_unknown_fields)]
 struct Fixed {
-    /// Concurrent calls, from 1 up.
-    limit: u32,
+    /// Concurrent calls, from 1 up. Default: `maxParallel`, also after it has changed.
+    #[tsify(type = "number | undefined")]
+    limit: Option<u32>,
 }
 
 /// A rate: a bucket that holds `burst` and refills by `limit` in each window, evenly.
@@ -386,7 +387,8 @@ fn choice(algorithm: Option<AlgorithmSettings>, own: &Adaptive, defaults: &Adapt
         Some(AlgorithmSettings::Aimd) => return Ok(LimitChoice::Aimd),
         Some(AlgorithmSettings::Vegas(vegas)) => ("vegas", LimitChoice::Vegas(vegas.config())),
         Some(AlgorithmSettings::Tide(tide)) => ("tide", LimitChoice::Tide(tide.config())),
-        Some(AlgorithmSettings::Fixed(Fixed { limit })) => ("fixed", LimitChoice::Fixed { limit }),
+        Some(AlgorithmSettings::Fixed(Fixed { limit: None })) => ("fixed", LimitChoice::AT_CAP),
+        Some(AlgorithmSettings::Fixed(Fixed { limit: Some(limit) })) => ("fixed", LimitChoice::Fixed { limit }),
     };
     let Some(setting) = of_aimd else { return Ok(choice) };
     Err(TypeError::new(&format!(

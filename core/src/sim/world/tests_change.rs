@@ -124,6 +124,18 @@ fn a_changed_algorithm_sets_the_limit_from_then_on() {
     assert_eq!(at(&mut world, 36).limit, 2);
 }
 
+#[test]
+fn a_fixed_limit_without_a_number_follows_the_cap() {
+    let mut scenario = four_slots();
+    scenario.models[0].algorithm = LimitChoice::AT_CAP;
+    let mut world = world(&scenario);
+    assert_eq!(at(&mut world, 15).limit, 4);
+    world.change(Intervention::MaxParallel { model: m(), calls: 6 }).unwrap();
+    assert_eq!(at(&mut world, 16).limit, 6);
+    world.change(Intervention::MaxParallel { model: m(), calls: 2 }).unwrap();
+    assert_eq!(at(&mut world, 17).limit, 2);
+}
+
 /// A scenario of two columns with local work of 10 ms per task and eight workers in total.
 fn two_groups() -> Scenario {
     let work = |name| ScenarioColumn {

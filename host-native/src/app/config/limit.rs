@@ -38,8 +38,7 @@ impl From<LimitName> for LimitChoice {
             LimitName::Tide => Self::Tide(TideConfig::default()),
             LimitName::Aimd => Self::Aimd,
             LimitName::Vegas => Self::Vegas(VegasConfig::default()),
-            // `max_parallel` caps every limit, so it is the effective value.
-            LimitName::Fixed => Self::Fixed { limit: u32::MAX },
+            LimitName::Fixed => Self::AT_CAP,
         }
     }
 }

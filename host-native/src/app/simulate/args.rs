@@ -59,14 +59,14 @@ pub enum LimitName {
 }
 
 impl LimitName {
-    /// Returns the algorithm with its default settings, for a model with this cap.
+    /// Returns the algorithm with its default settings.
     #[must_use]
-    pub fn with_defaults(self, cap: u32) -> LimitChoice {
+    pub fn with_defaults(self) -> LimitChoice {
         match self {
             Self::Aimd => LimitChoice::Aimd,
             Self::Vegas => LimitChoice::Vegas(VegasConfig::default()),
             Self::Tide => LimitChoice::Tide(TideConfig::default()),
-            Self::Fixed => LimitChoice::Fixed { limit: cap },
+            Self::Fixed => LimitChoice::AT_CAP,
         }
     }
 }

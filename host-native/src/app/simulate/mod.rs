@@ -130,7 +130,7 @@ fn apply_overrides(scenario: &mut Scenario, args: &SimulateArgs) -> Result<(), E
         return Err(Error::Setting(format!("`{}` has no model, so `--limit` has no effect", scenario.name)));
     }
     for model in &mut scenario.models {
-        model.algorithm = name.with_defaults(model.max_parallel);
+        model.algorithm = name.with_defaults();
     }
     Ok(())
 }
