@@ -39,6 +39,7 @@ fn no_bound() -> u32 {
 }
 
 #[cfg(feature = "serde")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_no_bound(limit: &u32) -> bool {
     *limit == u32::MAX
 }
