@@ -12,12 +12,14 @@
 //! | `mod` | the class |
 //! | `layout` | what a run is made of |
 //! | `idle` | where the slot-time went |
+//! | `shown` | the part of a sample that is shown |
 //! | `telemetry` | levels over the whole run |
 //! | `lanes` | what workers did lately |
 
 mod idle;
 mod lanes;
 mod layout;
+mod shown;
 mod telemetry;
 
 use js_sys::Float64Array;
@@ -29,6 +31,7 @@ use wasm_bindgen::prelude::*;
 use self::idle::IdleSplit;
 use self::lanes::{Lanes, MOST_LANES, spans};
 use self::layout::Layout;
+use self::shown::{Shown, ShownGroups};
 use self::telemetry::{Field, MAX_BUCKETS, ProviderLevel, Telemetry};
 use crate::convert::{instant, millis};
 use crate::engine::{self, Run};
@@ -154,11 +157,17 @@ impl Playground {
         to_js(&Layout::of(&self.run.scenario)?)
     }
 
-    /// The figures at the present time.
+    /// The figures at the present time: of all columns and groups, or of those that `shown` selects.
     #[wasm_bindgen(unchecked_return_type = "PlaygroundSample")]
-    pub fn sample(&self) -> Result<JsValue, JsError> {
+    pub fn sample(
+        &self,
+        #[wasm_bindgen(unchecked_optional_param_type = "Shown")] shown: &JsValue,
+    ) -> Result<JsValue, JsError> {
         let world = &self.run.world;
-        to_js(&PlaygroundSample { sample: world.sample(), idle: idle::splits(world) })
+        let mut sample = world.sample();
+        let shown: Option<Shown> = if shown.is_undefined() { None } else { Some(from_js("what is shown", shown)?) };
+        let only = shown.and_then(|shown| shown.cut(&mut sample));
+        to_js(&PlaygroundSample { sample, idle: idle::splits(world), only })
     }
 
     /// Why something waits: one entry for each binding constraint; empty if nothing waits.
@@ -298,6 +307,9 @@ struct PlaygroundSample {
     sample: Sample,
     /// For `submission`, then each model.
     idle: Vec<IdleSplit>,
+    /// Which groups the sample has, unless it has all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    only: Option<ShownGroups>,
 }
 
 impl Playground {

@@ -54,7 +54,7 @@ fn every_scenario_ends_with_all_rows_accounted_for_and_a_report() {
         assert!(run.report().expect("no report yet").is_undefined());
         assert!(run.advance_to(LONG_MS, MANY).expect("valid arguments"), "{} does not end", scenario.name);
         assert!(run.is_finished());
-        let sample = run.sample().expect("the sample is serialisable");
+        let sample = run.sample(&JsValue::UNDEFINED).expect("the sample is serialisable");
         let rows = |key: &str| number(&sample, key) as u64;
         assert_eq!(rows("rows_done") + rows("rows_dropped"), rows("rows_total"));
         let report = run.report().expect("the report is serialisable");
@@ -96,7 +96,7 @@ fn telemetry_fills_a_reused_array_and_agrees_with_the_sample() {
         let times = column(0);
         assert!(times.is_sorted());
         assert_eq!(times.last().map(|time| time.to_bits()), Some(run.now().to_bits()));
-        let sample = run.sample().expect("the sample is serialisable");
+        let sample = run.sample(&JsValue::UNDEFINED).expect("the sample is serialisable");
         let providers = Array::from(&get(&sample, "providers"));
         for (provider, shown) in providers.iter().enumerate() {
             let field = |name: &str| {
@@ -129,7 +129,7 @@ fn finish(run: &mut Playground) -> String {
 fn a_person_sets_the_capacity_and_gives_it_back() {
     let mut run = play("unknown-limit", 1.0);
     let provider = |run: &Playground| {
-        let sample = run.sample().expect("the sample is serialisable");
+        let sample = run.sample(&JsValue::UNDEFINED).expect("the sample is serialisable");
         Array::from(&get(&sample, "providers")).get(0)
     };
     let own = number(&provider(&run), "capacity");
@@ -232,7 +232,8 @@ fn worker_slots_show_calls_waits_and_local_work_without_overlap() {
 fn the_layout_and_the_idle_split_agree_with_the_sample() {
     let mut run = play("two-harbours", 1.0);
     while !run.advance_to(3_000.0, 1_000.0).expect("valid arguments") {}
-    let (layout, sample) = (run.layout().expect("serialisable"), run.sample().expect("serialisable"));
+    let (layout, sample) =
+        (run.layout().expect("serialisable"), run.sample(&JsValue::UNDEFINED).expect("serialisable"));
     for key in ["providers", "columns", "groups", "slots"] {
         let (laid, shown) = (Array::from(&get(&layout, key)), Array::from(&get(&sample, key)));
         assert_eq!(laid.length(), shown.length(), "{key}");
@@ -252,6 +253,45 @@ fn the_layout_and_the_idle_split_agree_with_the_sample() {
         let causes: f64 = Array::from(&get(&split, "why")).iter().map(|why| number(&why, "share")).sum();
         assert!((causes - number(&split, "starved") - number(&split, "frontier")).abs() < 1e-9);
     }
+}
+
+#[wasm_bindgen_test]
+fn a_sample_of_many_groups_has_those_with_the_most_queued_tasks_or_those_that_are_held() {
+    let mut run = play("very-many/fairness-groups", 1.0);
+    while !run.advance_to(100.0, 1_000.0).expect("valid arguments") {}
+    let all = run.sample(&JsValue::UNDEFINED).expect("serialisable");
+    assert!(get(&all, "only").is_undefined());
+    let list = |value: &JsValue, key: &str| Array::from(&get(value, key));
+    let groups = list(&all, "groups");
+    let queued = |index: f64| number(&groups.get(index as u32), "queued");
+    for (shown, held) in [
+        (r#"{"columns":64,"groups":3}"#, None),
+        (r#"{"columns":64,"groups":3,"held":[1,7]}"#, Some(vec![1.0, 7.0])),
+        (r#"{"columns":64,"groups":3,"held":[1,1000000]}"#, None),
+    ] {
+        let part = run.sample(&json(shown)).expect("serialisable");
+        assert_eq!(list(&part, "columns").length(), 64);
+        let only = get(&part, "only");
+        let indices: Vec<f64> = list(&only, "groups").iter().filter_map(|index| index.as_f64()).collect();
+        assert!(indices.is_sorted());
+        for (index, group) in indices.iter().zip(list(&part, "groups").iter()) {
+            assert_eq!(text(&group), text(&groups.get(*index as u32)));
+        }
+        let is_left_out = |index: &f64| !indices.contains(index);
+        let others: Vec<f64> = (0..groups.length()).map(f64::from).filter(is_left_out).collect();
+        let counted = get(&only, "others");
+        assert_eq!(number(&counted, "groups"), others.len() as f64);
+        assert_eq!(number(&counted, "queued"), others.iter().map(|&index| queued(index)).sum::<f64>());
+        match held {
+            Some(held) => assert_eq!(indices, held),
+            None => {
+                let least = indices.iter().map(|&index| queued(index)).fold(f64::INFINITY, f64::min);
+                assert!(indices.len() == 3 && others.iter().all(|&index| queued(index) <= least), "{indices:?}");
+            }
+        }
+    }
+    let everything = run.sample(&json(r#"{"columns":100000,"groups":100000}"#)).expect("serialisable");
+    assert_eq!(text(&everything), text(&all));
 }
 
 #[wasm_bindgen_test]

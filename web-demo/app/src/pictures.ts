@@ -42,7 +42,7 @@ export class Pictures {
     const lanes = numbers(spareLanes, run.lanesLength());
     const report = run.report();
     return {
-      sample: shownPart(run.sample(), held),
+      sample: run.sample(shownPart(held)),
       buckets: run.readTelemetry(telemetry),
       telemetry: telemetry.buffer,
       lanesCount: run.readLanes(Math.max(0, run.now() - this.windowMs), lanes),
