@@ -29,6 +29,11 @@ impl Hasher for PortableHasher {
         self.write_u64(u64::from(word));
     }
 
+    // Lengths of collections, and variants, must not depend on the width of pointers.
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
     fn write_u64(&mut self, word: u64) {
         let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (product as u64) ^ ((product >> 64) as u64);

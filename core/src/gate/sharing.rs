@@ -12,9 +12,7 @@ use crate::error::ConfigError;
 use crate::limit::{LimitAlgorithm, LimitChoice, LimitConfig};
 use crate::request::ResourceId;
 use crate::runtime::Host;
-use crate::share::{
-    MemberCommand, MemberHandle, MemberId, MemberState, Role, Session, SessionSettings, StoreReply, StoreStep,
-};
+use crate::share::{MemberHandle, MemberId, MemberState, Role, Session, SessionSettings, StoreReply, StoreStep};
 use crate::time::Instant;
 
 /// A resource whose limit is a share: connects the [`Session`] of this process to the gate.
@@ -26,6 +24,7 @@ pub struct SharedLimit<H: Host, L: RawMutex> {
     gate: Gate<H>,
     resource: ResourceId,
     member: MemberId,
+    is_recorded: bool,
     session: Mutex<L, Session<L>>,
 }
 
@@ -48,7 +47,7 @@ impl<H: Host, L: RawMutex + Send + Sync + 'static> SharedLimit<H, L> {
     ) -> Result<Self, ConfigError> {
         gate.shared.count_suspended();
         let (id, seed) = (MemberId(random()), random());
-        let member = gate.with(|machine, now| {
+        let (member, is_recorded) = gate.with(|machine, now| {
             let share = |member| {
                 let handle = MemberHandle::<L>::new(member);
                 (Box::new(handle.clone()) as Box<dyn LimitAlgorithm>, handle)
@@ -56,10 +55,13 @@ impl<H: Host, L: RawMutex + Send + Sync + 'static> SharedLimit<H, L> {
             let member = machine.0.share_limit(now, resource, id, seed, &settings, share)?;
             // The first decision grants amounts of the budgets.
             machine.lease_budgets(now, resource, &WalletLease::default())?;
-            Ok::<_, ConfigError>(member)
+            Ok::<_, ConfigError>((member, machine.0.is_recorded()))
         })?;
-        let session = Mutex::new(Session::new(member, settings));
-        Ok(Self { gate: gate.clone(), resource, member: id, session })
+        let mut session = Session::new(member, settings);
+        if is_recorded {
+            session.start_recording();
+        }
+        Ok(Self { gate: gate.clone(), resource, member: id, is_recorded, session: Mutex::new(session) })
     }
 }
 
@@ -79,10 +81,10 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
             let mut session = self.session.lock();
             if session.is_member_due(now) {
                 session.set_wallets(machine.report_budgets(now, self.resource));
-                machine.0.record_member(now, self.resource, self.member, || MemberCommand::HandleTimeout);
                 session.handle_member_timeout(now, &machine.demand(self.resource));
-                machine.0.add_room(now, self.resource);
             }
+            drop(session);
+            self.record(machine, now);
             let cap = machine.stats(now, self.resource).map_or(1, |stats| stats.effective_max);
             (now, cap, machine.budgets(self.resource))
         });
@@ -112,19 +114,15 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
             // It changes no share. The decision of a leader takes long, and calls need not wait for it.
             let now = self.now();
             self.session.lock().on_reply(now, role, reply);
+            if self.is_recorded {
+                self.gate.with(|machine, now| self.record(machine, now));
+            }
             return;
         }
         // No call may start between the two: it would spend amounts of a lease that has lapsed.
         self.gate.with(|machine, now| {
-            let mut is_recorded = false;
-            let has_changed = self.session.lock().on_reply_recorded(now, role, reply, |decision| {
-                let command = || MemberCommand::OnDecision(decision.part_of(self.member));
-                machine.0.record_member(now, self.resource, self.member, command);
-                is_recorded = true;
-            });
-            if is_recorded {
-                machine.0.add_room(now, self.resource);
-            }
+            let has_changed = self.session.lock().on_reply(now, role, reply);
+            self.record(machine, now);
             self.lease_budgets(machine, now);
             if has_changed {
                 self.refresh(machine, now);
@@ -135,11 +133,20 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
     /// Leaves: see [`Session::leave`].
     pub fn leave(&self) {
         self.gate.with(|machine, now| {
-            machine.0.record_member(now, self.resource, self.member, || MemberCommand::Leave);
             self.session.lock().leave(now);
-            machine.0.add_room(now, self.resource);
+            self.record(machine, now);
             self.refresh(machine, now);
         });
+    }
+
+    /// Records the commands that the session has given since the last time. Each one of the member is
+    /// recorded in the command of the gate that caused it. One of the leader changes nothing at the gate, so
+    /// it may be recorded later.
+    fn record(&self, machine: &mut GateControl<'_>, now: Instant) {
+        let commands = self.session.lock().take_commands();
+        for command in commands {
+            machine.0.record_session(now, self.resource, self.member, command);
+        }
     }
 
     /// Returns the present instant, after it has passed the time for which the machine was suspended to the

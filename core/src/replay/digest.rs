@@ -1,12 +1,14 @@
 //! The decisions of each machine that the digest includes.
 
 use alloc::collections::BTreeMap;
+use core::hash::Hash as _;
 
 use super::recorder::Digest;
 use crate::budget::{BudgetKey, WalletReport};
 use crate::lease::LeaseId;
 use crate::pipeline::{FinishedRowGroup, PipelineEffect, Task};
 use crate::request::{self, AcquireResult, AfterCall, Denial, RequestLease};
+use crate::share::Decide;
 use crate::time::Instant;
 
 /// The decisions of a pipeline.
@@ -88,6 +90,12 @@ impl Digest {
         for (key, WalletReport { granted, left, spent, call, need }) in wallets {
             self.hash_words([key.number(), *granted, *left, *spent, *call, *need]);
         }
+    }
+
+    /// Adds the decision of a leader after one of its commands, or `None` if there is none.
+    pub(super) fn decide(&mut self, decide: Option<&Decide>) {
+        self.hash_words([5]);
+        decide.hash(&mut self.0);
     }
 
     fn granted(&mut self, waiter: u64, lease: LeaseId) {

@@ -53,15 +53,21 @@
 //! | --- | --- |
 //! | `share_limit` | the limit becomes a share: the id, the seed and the settings of its member |
 //! | `drive_member` | a beat of the member, its part of a decision of the leader, or the process leaves |
+//! | `drive_leader` | a command of the leader, while the process leads |
 //! | `refresh_limit` | a decision was adopted, or the process leaves |
 //! | `lease_budgets` | the amounts of budgets change that the process may spend |
 //! | `report_budgets` | before each report, if the resource has budgets |
 //! | `set_suspended` | the machine was suspended |
 //!
 //! The replay makes the same member and gives it the same commands, so it needs no store and no other
-//! process. What the process sends to the store decides nothing here, and is not replayed. Neither is a
-//! [leader](crate::share::Coordinator): its decisions are in the log as its own member has read them, so the
-//! log does not show why it gave these shares.
+//! process. What the process sends to the store decides nothing here, and is not replayed.
+//!
+//! A process that leads records the commands of its [leader](crate::share::Coordinator), too: from the
+//! takeover with the snapshot of the leader before, and with the reports of all members. The replay makes
+//! the same leader, and the digest contains each decision with its snapshot. A leader changes nothing at the
+//! gate, which does not wait for it. So its commands are in their order, but may be a little later in the log
+//! than their instants, and those of the last moment may be missing. A log that was recorded before these
+//! commands existed is replayed without its leaders.
 //!
 //! # What cannot be recorded
 //!

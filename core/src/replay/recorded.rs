@@ -38,6 +38,11 @@ impl<M: Machine> Recorded<M> {
         self.recorder.begin(sequence);
     }
 
+    /// Returns whether commands are recorded.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recorder.is_on()
+    }
+
     /// Takes the commands that were recorded since the last call.
     pub fn take_commands(&mut self) -> Vec<Stamped<M::Command>> {
         self.recorder.take()

@@ -118,7 +118,7 @@ impl<C> Recording<C> {
 
 /// Hashes decisions one after another.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Digest(PortableHasher);
+pub(super) struct Digest(pub(super) PortableHasher);
 
 impl core::fmt::Debug for Digest {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

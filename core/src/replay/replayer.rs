@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::command::Command;
 use super::recorded::Recorded;
 use super::recorder::{Sequence, Stamped};
-use super::request::ForeignCode;
+use super::request::{ForeignCode, Leaders};
 use crate::error::ConfigError;
 use crate::pipeline::{Column, Pipeline, PipelineConfig, PipelineError, Plan, PlanBuilder, PlanError};
 use crate::request::{RequestAdmission, RequestConfig};
@@ -73,11 +73,12 @@ pub enum ReplayError {
     },
 }
 
-/// The two machines of a replay, to which recorded commands are applied.
+/// The machines of a replay, to which recorded commands are applied.
 #[derive(Debug)]
 pub struct Replay {
     pipeline: Recorded<Pipeline>,
     admission: Recorded<RequestAdmission>,
+    leaders: Leaders,
     next: u32,
 }
 
@@ -104,7 +105,7 @@ impl Replay {
         let sequence = Sequence::default();
         pipeline.start_recording(&sequence);
         admission.start_recording(&sequence);
-        Ok(Self { pipeline, admission, next: 0 })
+        Ok(Self { pipeline, admission, leaders: Leaders::new(), next: 0 })
     }
 
     /// Applies the next command to its machine, and drains the effects.
@@ -117,7 +118,7 @@ impl Replay {
         match &entry.command {
             Command::Pipeline(command) => self.pipeline.apply(command),
             Command::Request(command) => {
-                let applied = self.admission.apply(command, &mut self.pipeline);
+                let applied = self.admission.apply(command, &mut self.pipeline, &mut self.leaders);
                 applied.map_err(|ForeignCode(what)| ReplayError::CustomCode { n: entry.n, what: what.into() })?;
             }
         }

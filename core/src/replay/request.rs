@@ -14,7 +14,7 @@ use crate::request::{
     AcquireResult, AfterCall, Completion, Denial, Domain, FallbackId, GroupId, ProviderModelId, Request,
     RequestAdmission, RequestCommand, RequestEffect, RequestLease, ResourceId, Retry, WaiterId,
 };
-use crate::share::{HostedMember, Member, MemberCommand, MemberId, SessionSettings};
+use crate::share::{Coordinator, HostedMember, Member, MemberId, SessionCommand, SessionSettings};
 use crate::time::{Duration, Instant};
 use crate::yielding::{TaskResources, TaskToken};
 
@@ -29,6 +29,9 @@ impl Machine for RequestAdmission {
 /// Custom code of the host, which a log cannot contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ForeignCode(pub(super) &'static str);
+
+/// The leader of each process that has led a shared limit, by the resource and its member.
+pub(super) type Leaders = BTreeMap<(ResourceId, MemberId), Option<Coordinator>>;
 
 /// Registration. A command that fails changes nothing and is not recorded.
 impl Recorded<RequestAdmission> {
@@ -104,22 +107,20 @@ impl Recorded<RequestAdmission> {
         self.record_accepted(command, answer)
     }
 
-    /// Records a command of the member `id`. The caller then applies it, calls [`Self::add_room`], and only
-    /// then gives any other command.
-    pub(crate) fn record_member(
-        &mut self,
-        now: Instant,
-        resource: ResourceId,
-        id: MemberId,
-        command: impl FnOnce() -> MemberCommand,
-    ) {
-        self.record(|| RequestCommand::DriveMember { now, resource, id, command: command() });
-    }
-
-    /// Adds the result of a command of a member to the digest: the limit of the resource after it.
-    pub(crate) fn add_room(&mut self, now: Instant, resource: ResourceId) {
-        let machine = &self.machine;
-        self.recorder.add_result(|digest| digest.room(machine.room(now, resource)));
+    /// Records a command of the session of the member `id`, after it was applied. The result of one of the
+    /// member is the limit of the resource, and that of one of the leader its decision.
+    pub(crate) fn record_session(&mut self, now: Instant, resource: ResourceId, id: MemberId, command: SessionCommand) {
+        match command {
+            SessionCommand::Member(command) => {
+                self.record(|| RequestCommand::DriveMember { now, resource, id, command });
+                let machine = &self.machine;
+                self.recorder.add_result(|digest| digest.room(machine.room(now, resource)));
+            }
+            SessionCommand::Leader { now, command, decide } => {
+                self.record(|| RequestCommand::DriveLeader { now, resource, id, command });
+                self.recorder.add_result(|digest| digest.decide(decide.as_deref()));
+            }
+        }
     }
 
     /// Calls [`RequestAdmission::set_suspended`], and records it if it has an effect.
@@ -352,8 +353,13 @@ impl Recorded<RequestAdmission> {
         self.machine.shutdown(now);
     }
 
-    /// Applies a recorded command and discards its result.
-    pub(super) fn apply(&mut self, command: &RequestCommand, tasks: &mut dyn TaskResources) -> Result<(), ForeignCode> {
+    /// Applies a recorded command and discards its result. `leaders` are those of shared limits.
+    pub(super) fn apply(
+        &mut self,
+        command: &RequestCommand,
+        tasks: &mut dyn TaskResources,
+        leaders: &mut Leaders,
+    ) -> Result<(), ForeignCode> {
         match command {
             RequestCommand::Register { now, provider, model, alias, max_parallel } => {
                 drop(self.register(*now, provider, model, alias, *max_parallel));
@@ -374,9 +380,14 @@ impl Recorded<RequestAdmission> {
                 drop(self.share_limit(*now, *resource, *id, *seed, settings, share));
             }
             RequestCommand::DriveMember { now, resource, id, command } => {
-                self.record_member(*now, *resource, *id, || command.clone());
                 self.machine.drive_member(*now, *resource, *id, command);
-                self.add_room(*now, *resource);
+                self.record_session(*now, *resource, *id, SessionCommand::Member(command.clone()));
+            }
+            RequestCommand::DriveLeader { now, resource, id, command } => {
+                let leader = leaders.entry((*resource, *id)).or_default();
+                let decide = Coordinator::apply(leader, *now, command).map(Box::new);
+                let command = SessionCommand::Leader { now: *now, command: command.clone(), decide };
+                self.record_session(*now, *resource, *id, command);
             }
             RequestCommand::RefreshLimit { now, resource } => drop(self.refresh_limit(*now, *resource)),
             RequestCommand::SetSuspended { suspended } => self.set_suspended(*suspended),

@@ -12,7 +12,10 @@ use crate::limit::{LimitChoice, LimitConfig, TideConfig};
 use crate::pipeline::{Column, PipelineConfig, PlanBuilder, Strategy};
 use crate::request::{Domain, Outcome, Request, RequestAdmission, RequestCommand, RequestConfig};
 use crate::runtime::{Spawn, Timer};
-use crate::share::{MemberCommand, MemberShare, MemoryStore, OnLoss, Role, SessionSettings, ShareConfig, StoreStep};
+use crate::share::{
+    Decided, LeaderCommand, MemberCommand, MemberShare, MemoryStore, OnLoss, Role, SessionSettings, ShareConfig,
+    StoreStep,
+};
 use crate::sim::executor::{Executor, SimHost};
 use crate::sim::rng::Rng;
 use crate::time::{Clock, Duration, Instant};
@@ -263,6 +266,110 @@ fn a_log_without_one_kind_of_input_of_a_share_is_replayed_to_another_digest() {
     }
     let leaves = |command: &RequestCommand| drives(command, |command| *command == MemberCommand::Leave);
     assert_ne!(replayed(&without(&log, leaves)), Ok(digest));
+}
+
+/// Returns the commands of the leader of a process, in their order.
+fn leader_commands(log: &mut Log) -> impl Iterator<Item = &mut LeaderCommand> {
+    log.iter_mut().filter_map(|entry| match &mut entry.command {
+        Command::Request(RequestCommand::DriveLeader { command, .. }) => Some(command),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_log_of_each_process_that_has_led_has_its_takeover_its_reports_and_that_it_has_left() {
+    let world = World::run(OnLoss::Share, tide());
+    let commands = |process: usize| {
+        let (mut log, _) = world.processes[process].log();
+        leader_commands(&mut log).map(|command| command.clone()).collect::<Vec<_>>()
+    };
+    let [first, second] = [0, 1].map(commands);
+    assert!(matches!(&first[0], LeaderCommand::TakeOver { lead, .. } if lead.snapshot.is_none()));
+    assert!(matches!(&first[1], LeaderCommand::SetBudgets(_)));
+    let [.., last_but_two, last_but_one, last] = &first[..] else { panic!("it has led") };
+    assert_eq!(*last_but_two, LeaderCommand::Leave);
+    assert!(matches!((last_but_one, last), (LeaderCommand::OnReports(_), LeaderCommand::OnDecided(_))));
+    assert!(matches!(&second[0], LeaderCommand::TakeOver { lead, .. } if lead.snapshot.is_some()));
+    for commands in [first, second] {
+        let is_set =
+            |command: &&LeaderCommand| matches!(command, LeaderCommand::SetCap(_) | LeaderCommand::SetBudgets(_));
+        let takeovers = commands.iter().filter(|command| matches!(command, LeaderCommand::TakeOver { .. })).count();
+        assert_eq!(commands.iter().filter(is_set).count(), takeovers, "only changes are recorded");
+    }
+}
+
+#[test]
+fn a_log_in_which_one_input_of_a_leader_was_changed_is_replayed_to_another_digest() {
+    type Change = fn(&mut LeaderCommand) -> bool;
+    let world = World::run(OnLoss::Share, tide());
+    let [(log, digest), (other_log, other_digest)] = [0, 1].map(|process| world.processes[process].log());
+    let changes: [(&str, Change); 6] = [
+        ("the highest limit", |command| match command {
+            LeaderCommand::TakeOver { cap, .. } => core::mem::replace(cap, 1) != 1,
+            _ => false,
+        }),
+        ("a budget", |command| match command {
+            LeaderCommand::SetBudgets(budgets) => core::mem::replace(&mut budgets[0].limit, 1) != 1,
+            _ => false,
+        }),
+        ("the number of a report", |command| match command {
+            LeaderCommand::OnReports(reports) => reports.first_mut().map(|report| report.seq += 1).is_some(),
+            _ => false,
+        }),
+        ("the outcome of a call", |command| match command {
+            LeaderCommand::OnReports(reports) => {
+                let ends = reports.iter_mut().flat_map(|report| &mut report.ends);
+                let mut ends = ends.filter(|end| end.outcome == Outcome::Success && end.version > 0);
+                ends.next().map(|end| end.outcome = Outcome::RateLimited).is_some()
+            }
+            _ => false,
+        }),
+        ("a reply to a decision", |command| match command {
+            LeaderCommand::OnDecided(Decided { version, .. }) => {
+                *version += 1_000;
+                true
+            }
+            _ => false,
+        }),
+        ("that it leaves", |command| {
+            let no_change = LeaderCommand::SetCap(16);
+            *command == LeaderCommand::Leave && core::mem::replace(command, no_change) == LeaderCommand::Leave
+        }),
+    ];
+    for (what, change) in changes {
+        let mut log = log.clone();
+        assert!(leader_commands(&mut log).any(change), "{what}");
+        assert_ne!(replayed(&log), Ok(digest), "{what}");
+    }
+    let mut log = other_log;
+    let snapshot = leader_commands(&mut log).find_map(|command| match command {
+        LeaderCommand::TakeOver { lead, .. } => lead.snapshot.as_mut(),
+        _ => None,
+    });
+    snapshot.expect("it continues from the first").version += 1;
+    assert_ne!(replayed(&log), Ok(other_digest));
+}
+
+#[test]
+fn a_leader_whose_highest_limit_and_budgets_change_is_replayed_to_the_same_digest() {
+    let mut world = World::start(OnLoss::Share, tide(), 12);
+    world.pass(Duration::from_secs(2));
+    let [leader, _] = &world.processes;
+    let resource = leader.gate.with(|machine, now| {
+        machine.register(now, "p", "m", "smaller", 3).unwrap();
+        machine.resources().next().expect("it is registered")
+    });
+    world.pass(Duration::from_secs(1));
+    let [leader, _] = &world.processes;
+    let budget = BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 5);
+    leader.gate.with(|machine, now| machine.set_budgets(now, resource, &[budget]).unwrap());
+    world.pass(Duration::from_secs(1));
+    let (mut log, digest) = world.processes[0].log();
+    assert_eq!(replayed(&log), Ok(digest));
+    let changes = [LeaderCommand::SetCap(3), LeaderCommand::SetBudgets([budget].to_vec())];
+    for change in changes {
+        assert_eq!(leader_commands(&mut log).filter(|command| **command == change).count(), 1);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::budget::{BudgetConfig, RateLimitFeedback, WalletLease};
 use crate::call::Completion;
 use crate::lease::LeaseId;
 use crate::limit::{LimitChoice, LimitConfig};
-use crate::share::{MemberCommand, MemberId, SessionSettings};
+use crate::share::{LeaderCommand, MemberCommand, MemberId, SessionSettings};
 use crate::time::{Duration, Instant};
 use crate::yielding::TaskToken;
 
@@ -68,6 +68,15 @@ pub enum RequestCommand {
         resource: ResourceId,
         id: MemberId,
         command: MemberCommand,
+    },
+    /// A command of the [`Coordinator`](crate::share::Coordinator) of the process with the member `id`. It
+    /// changes nothing of the resource. `now` is the leader's instant: that of the host, plus the time for
+    /// which the machine was suspended.
+    DriveLeader {
+        now: Instant,
+        resource: ResourceId,
+        id: MemberId,
+        command: LeaderCommand,
     },
     RefreshLimit {
         now: Instant,

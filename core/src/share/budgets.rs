@@ -208,15 +208,15 @@ impl SharedBudgets {
         Self { budgets: BTreeMap::new(), inherited, served: 0, scarce_until: Instant::ZERO }
     }
 
-    /// Sets the budgets. Those that change keep their amounts. One that is added to others begins empty,
-    /// because it may have been there before.
-    pub(super) fn set(&mut self, now: Instant, configs: &[BudgetConfig]) {
+    /// Sets the budgets, and returns whether they have changed. Those that change keep their amounts. One
+    /// that is added to others begins empty, because it may have been there before.
+    pub(super) fn set(&mut self, now: Instant, configs: &[BudgetConfig]) -> bool {
         let with_keys = || BudgetKey::of_each(configs).zip(configs);
         let is_set = |(key, config): (BudgetKey, &BudgetConfig)| {
             self.budgets.get(&key).is_some_and(|budget| budget.config == *config)
         };
         if self.budgets.len() == configs.len() && with_keys().all(is_set) {
-            return;
+            return false;
         }
         self.budgets.retain(|key, _| with_keys().any(|(other, _)| other == *key));
         for (key, config) in with_keys() {
@@ -235,6 +235,7 @@ impl SharedBudgets {
             self.budgets.insert(key, budget);
         }
         self.inherited = Some(BTreeMap::new());
+        true
     }
 
     /// Returns the amount in each bucket, rounded down.

@@ -1,6 +1,7 @@
 //! The leader: it owns the limit and divides it between the members. The [parent module](super) defines the
 //! terms.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -12,6 +13,7 @@ use super::message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, HIGH_VERSION, KnownMember, Lead, LeaderSnapshot, MAX_NUMBER,
     MAX_VERSION, MemberId, MemberReport, MemberShare, Term,
 };
+use super::session::SessionSettings;
 use crate::budget::BudgetConfig;
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;
@@ -43,6 +45,22 @@ pub enum CoordinatorEffect {
     ReadReports,
     /// Write this decision, and pass the reply to [`Coordinator::on_decided`].
     Decide(Decide),
+}
+
+/// A command of a [`Coordinator`] that can change its decisions, for recording and replay, with the arguments
+/// of the method. [`Coordinator::handle_timeout`] is none: it decides only when the reports are read.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[expect(missing_docs, reason = "the arguments of the method of that name")]
+#[non_exhaustive]
+pub enum LeaderCommand {
+    TakeOver { settings: Box<SessionSettings>, cap: u32, lead: Box<Lead> },
+    SetCap(u32),
+    SetBudgets(Vec<BudgetConfig>),
+    OnReports(Vec<MemberReport>),
+    OnDecided(Decided),
+    Leave,
 }
 
 /// The leader. See the [module documentation](super).
@@ -192,22 +210,24 @@ impl Coordinator {
         decided.term == self.term
     }
 
-    /// Sets the highest limit; 0 counts as 1. Without a change it has no effect.
-    pub fn set_cap(&mut self, now: Instant, cap: u32) {
-        if cap.max(1) != self.controller.effective_max() {
+    /// Sets the highest limit; 0 counts as 1. Returns whether it has changed.
+    pub fn set_cap(&mut self, now: Instant, cap: u32) -> bool {
+        let before = self.controller.effective_max();
+        if cap.max(1) != before {
             self.controller.set_cap(self.time.observe(now), cap.max(1), true);
         }
+        self.controller.effective_max() != before
     }
 
     /// Sets the budgets that all members share: those of the resource, which are valid. They must be set
-    /// before the first reports are processed. Without a change it has no effect.
+    /// before the first reports are processed. Returns whether they have changed.
     ///
     /// A new leader continues from the amounts in the snapshot, and a budget that it does not contain begins
     /// empty. Without a snapshot, the first budgets that are set begin full. They are emptied if a report
     /// shows that there was another leader. If the snapshot is damaged, they begin empty. Budgets that are
     /// added later begin empty.
-    pub fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) {
-        self.budgets.set(self.time.observe(now), budgets);
+    pub fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) -> bool {
+        self.budgets.set(self.time.observe(now), budgets)
     }
 
     /// Stops: the next effect is to read the reports once more, for a last decision. It makes another member
@@ -217,6 +237,37 @@ impl Coordinator {
         self.leaves = true;
         self.effect = Some(CoordinatorEffect::ReadReports);
     }
+
+    /// Applies a recorded command to the leader of a process, and returns the decision that it makes. `now`
+    /// is an instant of the leader. Without a leader, only [`LeaderCommand::TakeOver`] has an effect.
+    pub(crate) fn apply(leader: &mut Option<Self>, now: Instant, command: &LeaderCommand) -> Option<Decide> {
+        if let LeaderCommand::TakeOver { settings, cap, lead } = command {
+            let SessionSettings { share, choice, limit } = &**settings;
+            *leader = Self::take_over(now, *share, *choice, limit, *cap, (**lead).clone()).ok();
+        }
+        let leader = leader.as_mut()?;
+        match command {
+            LeaderCommand::TakeOver { .. } => {}
+            LeaderCommand::SetCap(cap) => {
+                leader.set_cap(now, *cap);
+            }
+            LeaderCommand::SetBudgets(budgets) => {
+                // A log may be damaged.
+                if budgets.iter().try_for_each(BudgetConfig::validate).is_ok() {
+                    leader.set_budgets(now, budgets);
+                }
+            }
+            LeaderCommand::OnReports(reports) => {
+                leader.on_reports(now, reports);
+                return leader.decision().cloned();
+            }
+            LeaderCommand::OnDecided(decided) => {
+                leader.on_decided(*decided);
+            }
+            LeaderCommand::Leave => leader.leave(now),
+        }
+        None
+    }
 }
 
 /// Output and state.
@@ -224,6 +275,14 @@ impl Coordinator {
     /// Returns what the host does next.
     pub fn poll_effect(&mut self) -> Option<CoordinatorEffect> {
         self.effect.take()
+    }
+
+    /// Returns the decision that the next effect writes.
+    pub(super) fn decision(&self) -> Option<&Decide> {
+        match self.effect.as_ref()? {
+            CoordinatorEffect::Decide(decide) => Some(decide),
+            CoordinatorEffect::ReadReports => None,
+        }
     }
 
     /// Returns when to call [`Coordinator::handle_timeout`]. It is never `None`.

@@ -159,7 +159,7 @@ impl MemberReport {
 }
 
 /// What a decision gives to one member.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemberShare {
     /// How many calls the member may have in flight.
@@ -176,7 +176,7 @@ pub struct MemberShare {
 }
 
 /// The state that the leader gives to all members. Each decision replaces the ones before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Decision {
     /// The term of the leader.
@@ -203,7 +203,7 @@ pub struct Decision {
 
 impl Decision {
     /// Returns what the member `id` uses of it: the shares of the others are empty.
-    pub(crate) fn part_of(&self, id: MemberId) -> Self {
+    pub(super) fn part_of(&self, id: MemberId) -> Self {
         let own =
             |member: MemberId, share: &MemberShare| if member == id { share.clone() } else { MemberShare::default() };
         let shares = self.shares.iter().map(|(member, share)| (*member, own(*member, share))).collect();
@@ -212,7 +212,7 @@ impl Decision {
 }
 
 /// What the leader knows of one member.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KnownMember {
     /// The number of the newest report that the leader has processed.
@@ -230,7 +230,7 @@ pub struct KnownMember {
 }
 
 /// What the leader knows of one budget of a member. Each is a sum since the start, except `outstanding`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KnownWallet {
     /// The amounts that were granted to the member.
@@ -242,7 +242,7 @@ pub struct KnownWallet {
 }
 
 /// The state that a leader leaves to its successor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LeaderSnapshot {
     /// The version of the decision with which the snapshot was written.
@@ -263,7 +263,7 @@ pub struct LeaderSnapshot {
 }
 
 /// A decision and the snapshot to store with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Decide {
     /// The decision.

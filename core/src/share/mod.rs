@@ -251,8 +251,8 @@
 //!
 //! Rates that a provider states in its headers, and its health, are not shared: each process has its own.
 //!
-//! The [log](crate::replay#shared-limits) of a recorded gate contains the commands of its members, so that
-//! each process can be replayed alone.
+//! The [log](crate::replay#shared-limits) of a recorded gate contains the commands of its members and
+//! leaders, so that each process can be replayed alone.
 //!
 //! | types | purpose |
 //! | --- | --- |
@@ -285,7 +285,7 @@ mod store;
 mod tests;
 
 pub use config::{OnLoss, ShareConfig};
-pub use coordinator::{Coordinator, CoordinatorEffect};
+pub use coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 pub use cost::{COST_STEPS, CostGrant, CostLease, CostRequest, CostStore, EARLIER_RUNS, MAX_COST, grant_cost};
 pub use cost_session::{CostChange, CostError, CostReply, CostSession, CostStep};
 pub(crate) use handle::HostedMember;
@@ -295,5 +295,6 @@ pub use message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, KnownWallet, Lead, LeaderSnapshot, MemberId,
     MemberReport, MemberShare, TakeLead, Term,
 };
+pub(crate) use session::SessionCommand;
 pub use session::{Role, Session, SessionSettings, StoreReply, StoreStep};
 pub use store::{MemoryStore, Reports};

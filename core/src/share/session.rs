@@ -10,9 +10,9 @@ use core::fmt;
 use lock_api::RawMutex;
 
 use super::config::ShareConfig;
-use super::coordinator::{Coordinator, CoordinatorEffect};
+use super::coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 use super::handle::MemberHandle;
-use super::member::{Member, MemberEffect, MemberState};
+use super::member::{Member, MemberCommand, MemberEffect, MemberState};
 use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberId, MemberReport, TakeLead, Term};
 use super::store::{MemoryStore, Reports};
 use crate::budget::{BudgetConfig, BudgetKey, WalletLease, WalletReport};
@@ -122,6 +122,33 @@ impl SessionSettings {
     }
 }
 
+/// A command that a session has given to one of its two machines, to be recorded.
+#[derive(Debug)]
+pub(crate) enum SessionCommand {
+    /// One of the member, which the limit of the resource depends on.
+    Member(MemberCommand),
+    /// One of the leader, with the leader's instant and the decision that it made.
+    Leader { now: Instant, command: LeaderCommand, decide: Option<Box<Decide>> },
+}
+
+/// The commands of a session since they were taken last. `None` if they are not recorded.
+#[derive(Debug, Default)]
+struct CommandLog(Option<Vec<SessionCommand>>);
+
+impl CommandLog {
+    fn member(&mut self, command: impl FnOnce() -> MemberCommand) {
+        if let Some(commands) = &mut self.0 {
+            commands.push(SessionCommand::Member(command()));
+        }
+    }
+
+    fn leader(&mut self, now: Instant, command: LeaderCommand, decide: Option<&Decide>) {
+        if let Some(commands) = &mut self.0 {
+            commands.push(SessionCommand::Leader { now, command, decide: decide.cloned().map(Box::new) });
+        }
+    }
+}
+
 /// What a step does. The error of each is kept until it succeeds or is not needed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StepKind {
@@ -167,6 +194,7 @@ pub struct Session<L: RawMutex> {
     leadership: Option<Leadership>,
     awaited_by_leader: Option<Awaited>,
     errors: BTreeMap<StepKind, String>,
+    log: CommandLog,
 }
 
 /// A leadership of this process.
@@ -197,7 +225,18 @@ impl<L: RawMutex> Session<L> {
             leadership: None,
             awaited_by_leader: None,
             errors: BTreeMap::new(),
+            log: CommandLog::default(),
         }
+    }
+
+    /// Starts to keep the commands of both machines for [`Session::take_commands`].
+    pub(crate) fn start_recording(&mut self) {
+        self.log.0 = Some(Vec::new());
+    }
+
+    /// Takes the commands since the last call, in their order.
+    pub(crate) fn take_commands(&mut self) -> Vec<SessionCommand> {
+        self.log.0.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
     /// Sets the budgets of the resource
@@ -241,6 +280,7 @@ impl<L: RawMutex> Session<L> {
                 });
             }
         });
+        self.log.member(|| MemberCommand::HandleTimeout);
     }
 
     /// Makes the steps of the leader that are due, if the process leads. `cap` is the highest limit of the
@@ -252,6 +292,8 @@ impl<L: RawMutex> Session<L> {
         let now = self.member.to_member(now);
         let SessionSettings { share, choice, limit } = &self.settings;
         if let Some(lead) = self.new_lead.take() {
+            let settings = Box::new(self.settings.clone());
+            self.log.leader(now, LeaderCommand::TakeOver { settings, cap, lead: Box::new(lead.clone()) }, None);
             // A new leadership replaces the one before. The settings are in range.
             let leader = Coordinator::take_over(now, *share, *choice, limit, cap, lead).ok();
             let anew_until = now + share.ttl;
@@ -262,11 +304,16 @@ impl<L: RawMutex> Session<L> {
         if self.has_left {
             if !core::mem::replace(&mut leadership.leaves, true) {
                 leader.leave(now);
+                self.log.leader(now, LeaderCommand::Leave, None);
             }
             return;
         }
-        leader.set_cap(now, cap);
-        leader.set_budgets(now, &self.budgets);
+        if leader.set_cap(now, cap) {
+            self.log.leader(now, LeaderCommand::SetCap(cap), None);
+        }
+        if leader.set_budgets(now, &self.budgets) {
+            self.log.leader(now, LeaderCommand::SetBudgets(self.budgets.clone()), None);
+        }
         leader.handle_timeout(now);
         if now >= leadership.anew_until {
             self.errors.remove(&StepKind::ReadSnapshot);
@@ -276,17 +323,6 @@ impl<L: RawMutex> Session<L> {
     /// Handles the store's reply to the last step of `role`, or the text of the error if it failed. Returns
     /// whether the limit of the process may have changed.
     pub fn on_reply(&mut self, now: Instant, role: Role, reply: Result<StoreReply, String>) -> bool {
-        self.on_reply_recorded(now, role, reply, |_| ())
-    }
-
-    /// As [`Session::on_reply`]. `record` gets the decision that the member is about to handle.
-    pub(crate) fn on_reply_recorded(
-        &mut self,
-        now: Instant,
-        role: Role,
-        reply: Result<StoreReply, String>,
-        record: impl FnOnce(&Decision),
-    ) -> bool {
         let now = self.member.to_member(now);
         let awaited = match role {
             Role::Member => self.awaited_by_member.take(),
@@ -308,17 +344,21 @@ impl<L: RawMutex> Session<L> {
                 self.newest = (decision.term, decision.version);
                 // There is a leader again.
                 self.errors.remove(&StepKind::TakeLead);
-                record(&decision);
-                return self.member.with(|member| member.on_decision(now, &decision));
+                let (id, has_changed) = self.member.with(|member| (member.id(), member.on_decision(now, &decision)));
+                self.log.member(|| MemberCommand::OnDecision(decision.part_of(id)));
+                return has_changed;
             }
             StoreReply::Lead(lead) => self.on_lead(lead),
             StoreReply::Reports(reports) => {
                 if let Some(leadership) = &mut self.leadership {
                     leadership.read = reports.next;
                     leadership.leader.on_reports(now, &reports.reports);
+                    let command = LeaderCommand::OnReports(reports.reports);
+                    self.log.leader(now, command, leadership.leader.decision());
                 }
             }
             StoreReply::Decided(decided) => {
+                self.log.leader(now, LeaderCommand::OnDecided(decided), None);
                 if self.leadership.as_mut().is_some_and(|leadership| !leadership.leader.on_decided(decided)) {
                     self.leadership = None;
                     // Its steps are not repeated.
@@ -346,6 +386,7 @@ impl<L: RawMutex> Session<L> {
     pub fn leave(&mut self, now: Instant) {
         let now = self.member.to_member(now);
         self.member.with(|member| member.leave(now));
+        self.log.member(|| MemberCommand::Leave);
     }
 }
 
