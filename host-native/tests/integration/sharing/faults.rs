@@ -287,7 +287,9 @@ async fn four_proxies_keep_the_limit_while_two_and_then_all_of_them_are_cut_off(
     world.check_peak();
     let leader = world.leader().await;
     let [lost, others] = [[0, 1], [2, 3]].map(|offsets| offsets.map(|offset| (leader + offset) % 4));
-    lost.iter().for_each(|proxy| world.links[*proxy].cut());
+    for proxy in lost {
+        world.links[proxy].cut();
+    }
     for proxy in lost {
         world.until_degraded(proxy).await;
     }
