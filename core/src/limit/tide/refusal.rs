@@ -123,8 +123,9 @@ impl Tide {
 
     /// Returns what a refusal stops.
     pub(super) fn stops(&self, now: Instant, call: &CallReport) -> Stops {
-        let Some(retry_after) = call.retry_after.filter(|_| !self.pace.is_testing()) else { return Stops::Call };
+        let Some(retry_after) = call.retry_after else { return Stops::Call };
         match self.config.retry_after {
+            RetryAfterStops::Learned if self.pace.is_testing() => Stops::Call,
             RetryAfterStops::Learned => self.scope.classify(now, call, retry_after, self.pace.is_long(retry_after)),
             RetryAfterStops::Resource => Stops::Resource(retry_after),
             RetryAfterStops::Call => Stops::Call,

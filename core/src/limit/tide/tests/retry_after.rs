@@ -90,6 +90,28 @@ fn what_a_retry_after_stops_can_be_set() {
 }
 
 #[test]
+fn no_call_starts_before_a_retry_after_ends_if_it_is_set_to_stop_the_resource() {
+    for interval in [20, 100, 400] {
+        let mut bench = obeying(10);
+        let (mut opens, mut pauses, mut early) = (bench.now, Vec::new(), 0);
+        // One call in `interval`, enforced call by call. A refusal arrives after 5 ms.
+        let (answered, _) = bench.serve(millis(300_000), &mut |now, _| {
+            early += pauses.iter().filter(|(from, until)| *from <= now && now < *until).count();
+            if now >= opens {
+                opens = now + millis(interval);
+                return (millis(150), None);
+            }
+            let missing = opens - now;
+            let arrives = now + millis(5);
+            pauses.retain(|(_, until)| now < *until);
+            pauses.push((arrives, arrives + missing));
+            (millis(5), Some(Some(missing)))
+        });
+        assert!(early == 0 && answered > 100, "{early} calls of {answered} at one in {interval} ms");
+    }
+}
+
+#[test]
 fn a_provider_that_always_states_the_same_retry_after_has_slots_and_no_rate() {
     let mut bench = starting_at(10);
     bench.serve_slots(millis(60_000), 12, Some(millis(500)));
