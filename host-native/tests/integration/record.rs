@@ -97,7 +97,7 @@ fn a_log_contains_no_prompt_answer_or_row_value() {
 
 #[test]
 fn the_logs_that_the_wasm_tests_replay_are_replayed_here_too() {
-    for name in ["decision_log", "shared_decision_log"] {
+    for name in ["decision_log", "shared_decision_log", "leader_decision_log"] {
         let log = format!("{}/tests/data/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
         Scratch::new(1).run(&["replay", &log]).assert(0, &["every decision is the same"]);
     }

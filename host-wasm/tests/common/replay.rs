@@ -7,8 +7,12 @@ use wasm_bindgen_test::wasm_bindgen_test;
 
 const LOG: &str = include_str!("../data/decision_log.jsonl");
 
-/// That of a run that shared its limit and a budget with another one.
+/// That of a run that shared its limit and a budget with another one. It is of a version that did not record
+/// the commands of a leader.
 const SHARED_LOG: &str = include_str!("../data/shared_decision_log.jsonl");
+
+/// That of such a run which led, with the commands of the leader.
+const LEADER_LOG: &str = include_str!("../data/leader_decision_log.jsonl");
 
 fn get(of: &JsValue, name: &str) -> JsValue {
     Reflect::get(of, &name.into()).expect("a plain object")
@@ -16,7 +20,7 @@ fn get(of: &JsValue, name: &str) -> JsValue {
 
 #[wasm_bindgen_test]
 fn a_log_of_the_native_program_is_replayed_to_the_digest_it_ends_with() {
-    for log in [LOG, SHARED_LOG] {
+    for log in [LOG, SHARED_LOG, LEADER_LOG] {
         let replayed = replay_decisions(log).expect("a whole log");
         assert_eq!(get(&replayed, "equal"), JsValue::TRUE, "{replayed:?}");
         assert_eq!(get(&replayed, "entries"), JsValue::from(log.lines().count() as u32 - 2));

@@ -425,7 +425,13 @@ fn two_runs_that_share_a_limit_are_recorded_and_replayed() {
         let replayed = ["60 of 60 rows out, 0 dropped", "every decision is the same"];
         scratch.run(&["replay", log]).assert(0, &replayed);
     }
-    let log = std::fs::read_to_string(scratch.path("first.jsonl")).unwrap();
+    let logs = ["first.jsonl", "second.jsonl"].map(|log| std::fs::read_to_string(scratch.path(log)).unwrap());
+    let led = logs.iter().find(|log| log.contains("\"drive_leader\"")).expect("one of them leads");
+    let answered = "\"outcome\":\"success\"";
+    let line = led.lines().find(|line| line.contains("\"on_reports\"") && line.contains(answered)).unwrap();
+    scratch.write("changed.jsonl", &led.replace(line, &line.replace(answered, "\"outcome\":\"rate_limited\"")));
+    scratch.run(&["replay", "changed.jsonl"]).assert(7, &["THE DECISIONS DIFFER"]);
+    let [log, _] = logs;
     let decision = "\"on_decision\"";
     let line = log.lines().position(|line| line.contains(decision)).expect("the run has a share") + 1;
     scratch.write("damaged.jsonl", &log.replacen(decision, "\"on_decisions\"", 1));
