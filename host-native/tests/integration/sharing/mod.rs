@@ -370,7 +370,7 @@ async fn a_run_shares_the_limits_of_its_models_and_shows_its_last_share() {
 fn a_process_says_at_its_start_that_another_version_of_tidegate_shares_limits_under_its_name() {
     let server = RedisServer::start();
     let scratch = Scratch::new(1);
-    let pipeline = "[seed]\npath = \"data.csv\"\n[[models]]\nname = \"writer\"\nprovider = \"mock\"\nmodel = \"m\"\n\
+    let pipeline = "[seed]\npath = \"data.csv\"\n[[models]]\nname = \"writer\"\nprovider = \"mock\"\nmax_parallel = 8\n\
                     mock = { capacity = { shape = \"constant\", slots = 8 } }\n\
                     [[columns]]\nname = \"title\"\nmodel = \"writer\"\nprompt = \"A title for {{ note }}\"\n";
     scratch.write("pipeline.toml", pipeline);
@@ -382,7 +382,7 @@ fn a_process_says_at_its_start_that_another_version_of_tidegate_shares_limits_un
         server.send(&format!("EXPIRE tg1:{{default:p/m/chat}}:state {}", 24 * 60 * 60 - secs)).unwrap();
     };
     let run = || scratch.run(&["run", "pipeline.toml", "--overwrite", "--share", &url]);
-    let warning = "warning: another version of tidegate shares 1 limits under this name.";
+    let warning = "warning: another version of tidegate also shares limits under this name (1 now).";
     decided(0);
     run().assert(0, &[warning]);
     let checked = scratch.run(&["proxy", "proxy.toml", "--check", "--share", &url]);
