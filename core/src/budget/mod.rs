@@ -313,8 +313,6 @@ struct Stated {
     entries: Vec<StatedBudget>,
     /// The typical usage of a call: a mean over calls with known usage, in which later calls count more.
     typical: Usage,
-    /// When a call last started, or the first statement was made.
-    last_start: Instant,
 }
 
 impl Budgets {
@@ -431,13 +429,6 @@ impl Budgets {
         fits.max_by_key(|(_, at)| *at)
     }
 
-    /// Returns when a call last started and when the next one may start, if a rate that the provider states
-    /// holds it back.
-    pub(crate) fn stated_hold(&self, now: Instant) -> Option<(Instant, Instant)> {
-        let (_, until) = self.stated_fit_at(now, Usage::default())?;
-        self.stated.as_deref().filter(|_| until > now).map(|stated| (stated.last_start, until))
-    }
-
     /// Returns the rate stated by the provider, if a call with this estimate waits for it.
     pub(crate) fn holding_rate(&self, now: Instant, estimate: Usage) -> Option<StatedRate> {
         let until = self.fits_at(now, estimate)?;
@@ -473,9 +464,8 @@ impl Budgets {
         for budget in &mut self.entries {
             budget.reserve(now, estimate.of(budget.config.dimension));
         }
-        if let Some(stated) = &mut self.stated {
-            stated.last_start = now;
-            stated.entries.iter_mut().for_each(|budget| budget.reserve(now, grant, estimate));
+        for budget in self.stated.iter_mut().flat_map(|stated| &mut stated.entries) {
+            budget.reserve(now, grant, estimate);
         }
         estimate
     }
@@ -550,7 +540,7 @@ impl Budgets {
         statement: &Statement,
         call: &AnsweredCall,
     ) -> bool {
-        let stated = self.stated.get_or_insert_with(|| Box::new(Stated { last_start: now, ..Stated::default() }));
+        let stated = self.stated.get_or_insert_default();
         let typical = stated.typical;
         if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.applies_to(correction)) {
             return budget.apply(now, statement, call, typical);

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::tests_health::{Bench, CAP, secs};
 use super::*;
-use crate::budget::{BudgetConfig, BudgetKey, Dimension, RateLimitFeedback, WalletLease, WalletMode};
+use crate::budget::{BudgetConfig, BudgetKey, Dimension, WalletLease, WalletMode};
 use crate::time::{Duration, Instant};
 
 /// A bench and a request with fallbacks: first `bench.chat`, then `bench.elsewhere`, which has another
@@ -314,33 +314,6 @@ fn waiters_in_a_cooldown_move_exactly_when_fallback_after_has_passed() {
     assert_eq!(setup.moved_waiters(), []);
     setup.bench.advance_to(after);
     assert_eq!((setup.moved_waiters(), setup.called_resource()), (alloc::vec![waiter], setup.bench.elsewhere));
-}
-
-#[test]
-fn waiters_move_when_a_stated_rate_lets_no_call_start_for_fallback_after_and_move_back_when_one_may() {
-    let mut setup = FallbackBench::new();
-    let start = setup.bench.now;
-    // One call a minute, which this one was.
-    let lease = setup.call();
-    let statement = RateLimitFeedback {
-        limit: Some(1),
-        remaining: Some(0),
-        reset_after: Some(secs(60)),
-        ..RateLimitFeedback::of(Dimension::Requests)
-    };
-    setup.bench.machine.rate_limit_feedback(start, lease.id(), &[statement]);
-    setup.bench.end(lease, Outcome::Success);
-    let waiter = setup.wait();
-    assert_eq!(setup.bench.machine.poll_timeout(), Some(start + secs(30)), "it is only busy until then");
-    setup.bench.advance_to(start + secs(30));
-    assert_eq!(setup.moved_waiters(), [waiter]);
-    let elsewhere = setup.fill(setup.bench.elsewhere);
-    let waiter = setup.wait();
-    assert_eq!(setup.bench.machine.poll_timeout(), Some(start + secs(60)));
-    setup.bench.advance_to(start + secs(60));
-    assert_eq!(setup.moved_waiters(), [waiter]);
-    assert_eq!(setup.called_resource(), setup.bench.chat);
-    drop(elsewhere);
 }
 
 #[test]

@@ -387,31 +387,15 @@ impl ProviderModel {
         self.health.as_deref().is_some_and(|health| health.is_unavailable(now))
     }
 
-    /// Returns whether requests with fallbacks use this resource at `now`.
-    pub(super) fn serves(&self, now: Instant, slot: usize) -> bool {
+    /// Returns whether requests with fallbacks use this provider and model at `now`.
+    pub(super) fn serves(&self, now: Instant) -> bool {
         self.health.as_deref().is_none_or(|health| health.serves(now))
-            && self.held_from(now, slot).is_none_or(|from| now < from)
     }
 
-    /// Returns when requests with fallbacks use another resource, if until then this one responds only with
-    /// rate limits, or starts no call because of a rate that the provider states.
-    pub(super) fn gives_up_at(&self, now: Instant, slot: usize) -> Option<Instant> {
-        let limited = self.health.as_deref().and_then(Health::gives_up_at);
-        limited.into_iter().chain(self.held_from(now, slot)).min()
-    }
-
-    /// Returns from when on a rate that the provider states has held calls back for too long.
-    fn held_from(&self, now: Instant, slot: usize) -> Option<Instant> {
-        let health = self.health.as_deref()?;
-        let (since, _) = self.resources[slot].budgets.stated_hold(now)?;
-        Some(since + health.fallback_after())
-    }
-
-    /// Returns when requests with fallbacks may start a call at this resource, which does not serve them at
-    /// `now`, as far as the time alone decides.
-    pub(super) fn next_start(&self, now: Instant, slot: usize) -> Option<Instant> {
-        let held_until = self.resources[slot].budgets.stated_hold(now).map(|(_, until)| until);
-        self.next_change(now, slot).max(held_until)
+    /// Returns when requests with fallbacks use another resource, if it responds only with rate limits until
+    /// then.
+    pub(super) fn gives_up_at(&self) -> Option<Instant> {
+        self.health.as_deref().and_then(Health::gives_up_at)
     }
 
     /// Returns whether one request with fallbacks may use this provider and model at `now`: it
@@ -419,7 +403,7 @@ impl ProviderModel {
     /// request waits here already, and `is_repeated` whether its call was made before.
     pub(super) fn is_usable(&self, now: Instant, slot: usize, waits_here: bool, is_repeated: bool) -> bool {
         let may_be_trial = || self.may_be_trial(now, waits_here, is_repeated);
-        self.serves(now, slot) || may_be_trial() && self.trial_block(now, slot).is_none()
+        self.serves(now) || may_be_trial() && self.trial_block(now, slot).is_none()
     }
 
     /// Returns whether a request can be the trial call of this provider and model, if nothing blocks it.
@@ -449,7 +433,7 @@ impl ProviderModel {
     /// `now`, if it is known.
     pub(super) fn next_trial(&self, now: Instant, slot: usize) -> Option<Instant> {
         let spaced = self.health.as_deref().and_then(Health::next_trial_at);
-        self.next_start(now, slot).max(spaced)
+        self.next_change(now, slot).into_iter().chain(spaced).max()
     }
 
     /// Returns whether its health blocks all calls at `now`.

@@ -18,8 +18,7 @@
 //! - The end of a call of an older epoch changes none of this, except that a success makes the next probe
 //!   due.
 //! - A column that names several models calls each one only while every model before it is down, is
-//!   unavailable, or has answered only with rate limits for half a minute. One that states a rate may also
-//!   have started no call for so long.
+//!   unavailable, or has answered only with rate limits for half a minute.
 //!
 //! # Tasks
 //!
@@ -58,8 +57,8 @@ const APART: Duration = Duration::from_millis(100);
 /// The number of excused failures of an attempt at which its failure counts as its own. See
 /// [`Failed::excused`].
 const MAX_EXCUSED: u32 = 3;
-/// The time of answers that are only rate limits, or without a start because of a stated rate, after which a
-/// model is not usable for columns with fallbacks.
+/// The time of answers that are only rate limits after which a model is not usable for columns with
+/// fallbacks.
 const FALLBACK_AFTER: Duration = Duration::from_secs(30);
 
 /// The state of all known providers and models.
@@ -69,8 +68,6 @@ pub(super) struct Outages {
     models: BTreeMap<ProviderModelId, ModelOutages>,
     /// By column with several models: the resources that it calls, in order.
     fallbacks: BTreeMap<ColumnId, Vec<ResourceId>>,
-    /// The resources with a stated rate, and when a call last started or the rate was stated first.
-    paced: BTreeMap<ResourceId, Instant>,
     /// The model whose latest call requires that the next event of request admission is `ProviderDown`.
     due: Option<ProviderModelId>,
     /// The counted failures of each execution whose latest call failed.
@@ -245,9 +242,7 @@ impl Outages {
     fn check_order(&self, event: &RequestEvent, resource: ResourceId) -> CheckResult {
         let column = event.correlation.and_then(|correlation| correlation.column);
         let Some(list) = column.and_then(|column| self.fallbacks.get(&column)) else { return Ok(()) };
-        let is_held =
-            |other: &ResourceId| self.paced.get(other).is_some_and(|since| event.at >= *since + FALLBACK_AFTER);
-        let before = list.iter().take_while(|other| **other != resource).filter(|other| !is_held(other));
+        let before = list.iter().take_while(|other| **other != resource);
         let mut models = before.filter_map(|other| self.models.get(self.owners.get(other)?));
         ensure(!models.any(|model| model.is_usable(event.at)), || {
             format!("a call of {resource:?} starts although an earlier model is usable")
@@ -361,12 +356,7 @@ impl Check for Outages {
         }
         let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
         match event.payload {
-            RequestEventPayload::RateLearned { .. } => {
-                self.paced.entry(resource).or_insert(event.at);
-                Ok(())
-            }
             RequestEventPayload::LeaseAcquired { lease, .. } => {
-                self.paced.entry(resource).and_modify(|since| *since = event.at);
                 self.latest_end = None;
                 model.acquired(event.at, lease)
             }
