@@ -1,6 +1,5 @@
 // What passes between the page and its worker.
-import type { Change, RunReport, Scenario } from "./pkg/tidegate_playground.js";
-import type { ShownSample } from "./shown.ts";
+import type { Change, PlaygroundSample, RunReport, Scenario } from "./pkg/tidegate_playground.js";
 
 /** A run of the set-up: the only one or the left one is 0, the one beside it is 1. */
 export type Side = 0 | 1;
@@ -37,7 +36,7 @@ export interface Frame {
 
 /** One run at one instant. */
 export interface Picture {
-  sample: ShownSample;
+  sample: PlaygroundSample;
   /** See `Playground.readTelemetry`. */
   telemetry: ArrayBuffer;
   buckets: number;

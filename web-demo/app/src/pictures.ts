@@ -1,6 +1,6 @@
 // Pictures of the runs for the page, in buffers that go to and fro: no frame allocates once it has been a
 // while.
-import { shownPart } from "./shown.ts";
+import { whatIsShown } from "./shown.ts";
 import type { Playground } from "./pkg/tidegate_playground.js";
 import type { Picture } from "./messages.ts";
 
@@ -42,7 +42,7 @@ export class Pictures {
     const lanes = numbers(spareLanes, run.lanesLength());
     const report = run.report();
     return {
-      sample: run.sample(shownPart(held)),
+      sample: run.sample(whatIsShown(held)),
       buckets: run.readTelemetry(telemetry),
       telemetry: telemetry.buffer,
       lanesCount: run.readLanes(Math.max(0, run.now() - this.windowMs), lanes),

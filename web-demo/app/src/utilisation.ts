@@ -71,7 +71,8 @@ function useOf({ inFlight, capacity, accepted, limits }: Provider, times: Float6
   if (limits?.tokens) return { used, available: Number.NaN, of: "tokens" };
   const share = rate ? accepted / mostCalls(rate, times[last] ?? 0) : 0;
   // Fewer calls in flight are enough to use up the rate.
-  return share * available > used ? { used, available: used / share, of: "rate" } : { used, available, of: "capacity" };
+  if (!rate || share * available < used) return { used, available, of: "capacity" };
+  return { used, available: share > 0 ? used / share : 0, of: "rate" };
 }
 
 /** How many calls a rate lets through from the start to an instant in virtual ms. */

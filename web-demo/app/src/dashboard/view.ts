@@ -1,7 +1,6 @@
 // What the dashboard is made of, given and gives back. The shell makes one `Dashboard` (or single components)
 // per run, calls `show(view)` for each frame, and answers `on`.
-import type { Change, Intervention, Layout, Model, PlaygroundAbout as About, TelemetryField } from "../pkg/tidegate_playground.js";
-import type { ShownSample } from "../shown.ts";
+import type { Change, Intervention, Layout, Model, PlaygroundAbout as About, PlaygroundSample, TelemetryField } from "../pkg/tidegate_playground.js";
 
 /** One provider's history: an array per measure, as long as `View.times`. */
 export type Columns = Record<TelemetryField, Float64Array>;
@@ -11,7 +10,7 @@ export type Columns = Record<TelemetryField, Float64Array>;
  * that goes back to the worker afterwards.
  */
 export interface View {
-  sample: ShownSample;
+  sample: PlaygroundSample;
   layout: Layout;
   /** The models of the scenario; if left out, no provider has a limit per minute. */
   models?: readonly Model[] | undefined;
