@@ -99,5 +99,6 @@ pub use recorder::{MAX_PENDING, Sequence, Stamped};
 pub use replayer::{Header, Replay, ReplayError};
 
 /// The version of the format of headers and entries. It rises when logs of the version before cannot be read
-/// any more, and not for a new command.
+/// any more, and not for a new command. A change of [`Decide`](crate::share::Decide) changes the digests of
+/// logs of leaders.
 pub const SCHEMA: u32 = 4;

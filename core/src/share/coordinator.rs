@@ -176,7 +176,8 @@ impl Coordinator {
 
     /// Handles the timeout. At a beat, the next effect is to read the reports. An early call has no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let now = self.time.observe(now);
+        // A replay does not have this call, so the time of the decisions must not depend on it.
+        let now = self.time.peek(now);
         if now >= self.next_beat {
             self.next_beat = now + self.beat(now);
             self.effect = Some(CoordinatorEffect::ReadReports);
@@ -227,7 +228,8 @@ impl Coordinator {
     /// shows that there was another leader. If the snapshot is damaged, they begin empty. Budgets that are
     /// added later begin empty.
     pub fn set_budgets(&mut self, now: Instant, budgets: &[BudgetConfig]) -> bool {
-        self.budgets.set(self.time.observe(now), budgets)
+        // A replay has only the calls that change something.
+        self.budgets.set(self.time.peek(now), budgets)
     }
 
     /// Stops: the next effect is to read the reports once more, for a last decision. It makes another member

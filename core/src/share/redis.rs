@@ -149,12 +149,6 @@ pub fn is_cluster(reply: &Reply) -> bool {
     reply.iter().flatten().any(|text| text.contains("cluster_enabled:1"))
 }
 
-/// Returns the key of a limit that has its decision.
-#[must_use]
-pub fn state_key(name: &str, limit: &str) -> String {
-    limit_key(name, limit, "state")
-}
-
 /// Returns a pattern of the keys of all decisions of the processes called `name`, of any [`FORMAT`].
 #[must_use]
 pub fn state_pattern(name: &str) -> String {
@@ -192,7 +186,7 @@ impl RedisLimit {
     /// Returns the limit `limit` (`provider/model/domain`) that the processes called `name` share.
     #[must_use]
     pub fn new(name: &str, limit: &str) -> Self {
-        Self { state: state_key(name, limit), reports: limit_key(name, limit, "reports") }
+        Self { state: limit_key(name, limit, "state"), reports: limit_key(name, limit, "reports") }
     }
 
     /// Returns the key of the decisions.

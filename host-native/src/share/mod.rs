@@ -363,8 +363,8 @@ impl Share {
         match limits.iter().filter(|limit| limit.is_of_others()).count() {
             0 => self.to_string(),
             others => format!(
-                "{self}\nwarning: another version of tidegate also shares limits under this name ({others} now). Each \
-                 version has limits of its own, so up to twice as many calls are in flight while both run"
+                "{self}\nwarning: another version of tidegate shares limits under this name, too: {others} now. Each version \
+                 has limits of its own, so more calls can be in flight than one limit allows"
             ),
         }
     }

@@ -201,7 +201,11 @@ impl Connection {
         let read = async {
             let mut limits = Vec::new();
             for (limit, format, key) in self.limit_keys(name).await? {
-                let (decision, expires_ms): (Option<String>, i64) = self.run(&script(READ, &[&key])).await?;
+                let (decision, expires_ms): (Option<String>, i64) = match self.run(&script(READ, &[&key])).await {
+                    // The user of the server may not read it. It is there, and hides no other limit.
+                    Err(_) if format != codec::FORMAT => (None, i64::MAX),
+                    read => read?,
+                };
                 let left = Duration::from_millis(u64::try_from(expires_ms).unwrap_or(0));
                 let age = KEPT.saturating_sub(left);
                 let decision = decision.and_then(|text| serde_json::from_str(&text).ok());

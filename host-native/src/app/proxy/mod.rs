@@ -169,7 +169,12 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    fn new(config: ProxyConfig, share: Option<Share>, is_verbose: bool) -> Result<Self, StartError> {
+    fn new(
+        config: ProxyConfig,
+        share: Option<Share>,
+        sharing: Option<String>,
+        is_verbose: bool,
+    ) -> Result<Self, StartError> {
         // Each request has its own deadline.
         let health = HealthConfig { patience: None, seed: random_seed(), ..HealthConfig::default() };
         let rate_limit_headers = config.rate_limit_headers;
@@ -191,7 +196,7 @@ impl Shared {
         Ok(Self {
             tenants: Tenants::new(gate.clone(), config.tenants, config.priority),
             gate,
-            sharing: None,
+            sharing,
             redactor,
             access: AccessPolicy::new(config.access),
             connections: config.connections,

@@ -73,7 +73,7 @@ impl Proxy {
         };
         let address = clients.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
         let admin_address = admins.as_ref().and_then(|admins| admins.local_addr().ok());
-        let shared = Arc::new(Shared { sharing, ..Shared::new(config, share, is_verbose)? });
+        let shared = Arc::new(Shared::new(config, share, sharing, is_verbose)?);
         let stopped = shared.stop.subscribe();
         let mut servers =
             vec![tokio::spawn(accept(clients, Arc::clone(&shared), stopped.clone(), ListenerKind::Clients))];
