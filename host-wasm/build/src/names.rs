@@ -80,5 +80,10 @@ mod tests {
         let reasons = variant_names::<DenialReason>().unwrap();
         assert_eq!(reasons[DenialReason::Paused as usize], "paused");
         assert_eq!(reasons.len(), DenialReason::Paused as usize + 1);
+        assert_eq!(reasons[DenialReason::Cancelled as usize], "cancelled");
+        let results = variant_names::<ReleaseResult>().unwrap();
+        assert_eq!(results[ReleaseResult::UnknownLease as usize], "unknown_lease");
+        let causes = variant_names::<UnavailableCause>().unwrap();
+        assert_eq!(causes[UnavailableCause::TlsFailed as usize], "tls_failed");
     }
 }
