@@ -120,7 +120,8 @@ fn heading(output: &StoredOutput, found: &Found) -> Vec<String> {
         }
     }));
     let was_called = output.manifest.totals.models.values().any(|totals| totals.calls > 0);
-    if was_called && !found.has_calls {
+    let has_rows = found.rows_out > 0 || !found.dropped.is_empty();
+    if was_called && has_rows && !found.has_calls {
         lines.push("prompts and answers are kept if [output] has `calls = true` when rows are made".to_string());
     }
     lines

@@ -75,6 +75,7 @@ async fn a_pause_of_one_model_never_delays_calls_to_an_idle_model_of_the_same_te
 async fn paused_calls_are_answered_after_the_pause() {
     let world = World::new(PAUSES, "").await;
     let refused = || world.seen.refused.load(Ordering::SeqCst);
+    let start = Instant::now();
     let mut paused = JoinSet::new();
     paused.spawn(world.chat("pauses-1000").send());
     until(async || refused(), |refused| *refused == 1).await;
@@ -83,6 +84,7 @@ async fn paused_calls_are_answered_after_the_pause() {
     }
     let answers = paused.join_all().await;
     assert!(answers.into_iter().all(|answer| answer.unwrap().status() == StatusCode::OK));
+    assert!(start.elapsed() >= Duration::from_secs(1), "the refused call waits for the end of the pause");
     assert_eq!((refused(), world.seen.calls()), (1, 5));
     world.until_counts((0, 0)).await;
 }

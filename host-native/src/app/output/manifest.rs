@@ -15,7 +15,7 @@ use crate::app::data::row_file::RowFormat;
 use crate::app::provider::cost::Money;
 
 /// The version of the manifest format.
-pub const MANIFEST_SCHEMA: u32 = 3;
+pub const MANIFEST_SCHEMA: u32 = 4;
 
 /// The content of `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -46,6 +46,7 @@ mod stored_output;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::mem;
@@ -125,6 +126,15 @@ pub struct EarlierOutput {
     pub rows_rejected: u64,
     /// Row groups without unmade rows.
     pub row_groups: u64,
+}
+
+/// One line for people.
+impl fmt::Display for EarlierOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows_out, rows_dropped, rows_rejected, row_groups: _ } = self;
+        write!(f, "resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped")?;
+        if *rows_rejected > 0 { write!(f, " and {rows_rejected} rejected") } else { Ok(()) }
+    }
 }
 
 /// The result of writing a row group.

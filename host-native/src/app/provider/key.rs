@@ -85,18 +85,18 @@ pub fn is_name_of_key(name: &str) -> bool {
     words().any(is_word) && !OTHERS.contains(&words().collect::<String>().as_str())
 }
 
-/// Returns whether an environment variable has the name of a credential, or of an address that holds one,
-/// such as `SENTRY_DSN`. `PWD` is the working directory.
+/// Returns whether an environment variable has the name of a credential, or of an address that may hold one,
+/// such as `SENTRY_DSN`, `SLACK_WEBHOOK_URL` or `SQL_CONNSTR`. `PWD` is the working directory.
 #[must_use]
 pub fn is_variable_of_key(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
+    let words = lower.split(|c: char| !c.is_ascii_alphanumeric());
     let is_address = |word: &str| word == "dsn" || word.trim_end_matches('s').ends_with("webhook");
     let is_connection = || {
-        let joined: String = lower.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-        joined.contains("connectionstring") || joined.contains("connstr")
+        let joined: String = words.clone().collect();
+        joined.contains("connectionstring") || words.clone().any(|word| word.ends_with("connstr"))
     };
-    (is_name_of_key(name) && name != "PWD") || words.any(is_address) || is_connection()
+    (is_name_of_key(name) && name != "PWD") || words.clone().any(is_address) || is_connection()
 }
 
 /// Returns whether a text contains an address with a user and a password: `scheme://user:password@host`. The
@@ -104,7 +104,8 @@ pub fn is_variable_of_key(name: &str) -> bool {
 #[must_use]
 pub fn has_password(text: &str) -> bool {
     let credentials = |rest: &str| {
-        let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#')).unwrap_or(rest.len());
+        // Some clients accept a password with `?` or `#` as it is.
+        let end = rest.find(|c: char| c.is_whitespace() || c == '/').unwrap_or(rest.len());
         rest[..end]
             .rsplit_once('@')
             .is_some_and(|(user, _)| user.split_once(':').is_some_and(|(_, pass)| !pass.is_empty()))
@@ -205,7 +206,7 @@ mod tests {
         ] {
             assert!(is_variable_of_key(name), "{name}");
         }
-        for name in ["WEBROOT", "CONNECTION_LIMIT", "HOME", "DNS_SERVER"] {
+        for name in ["WEBROOT", "CONNECTION_LIMIT", "DB_CONN_STRATEGY", "HOME", "DNS_SERVER"] {
             assert!(!is_variable_of_key(name), "{name}");
         }
     }
@@ -218,6 +219,7 @@ mod tests {
             "jdbc:mysql://app:tide-7@db",
             "url=amqp://app:ti@de@mq/ retries=3",
             "https://a.example http://app:tide-7@b.example",
+            "postgresql://app:ti#de?7@db/notes",
         ] {
             assert!(has_password(text), "{text}");
         }
@@ -225,7 +227,6 @@ mod tests {
             "https://db.example:5432/notes",
             "ssh://git@host/path",
             "https://host/a:b@c",
-            "https://host?q=a:b@c",
             "redis://app:@host",
             "a:b@c",
             "",

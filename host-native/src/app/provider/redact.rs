@@ -5,7 +5,7 @@
 //! once.
 //!
 //! A key may be quoted in a URL, in JSON or in HTML, where each of its characters may be escaped or not. So a
-//! text is searched twice and more: as it is, and with its escapes replaced by what they stand for. Each
+//! text is searched up to three times: as it is, and with its escapes replaced by what they stand for. Each
 //! search takes time in proportion to the text.
 
 use std::ops::Range;
@@ -29,7 +29,8 @@ const MIN_KEY_BYTES: usize = 8;
 /// How often a text is decoded. JSON in a string of JSON takes two, and so does an encoded percent sign.
 const LEVELS: u32 = 2;
 
-/// The maximum length of the escape of one character, also of one in the escape of another.
+/// The maximum length of one character as encoders escape it. Longer spellings are found only within one
+/// chunk.
 const MAX_ESCAPE_BYTES: usize = 16;
 
 /// Searchers for the keys, as they are and in base64.

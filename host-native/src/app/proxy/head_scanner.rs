@@ -41,10 +41,12 @@ impl HeadScanner {
     /// Scans received bytes.
     pub(super) fn received(&self, bytes: &[u8]) {
         let mut position = self.0.lock();
-        for byte in bytes {
+        for (at, byte) in bytes.iter().enumerate() {
             if position.part == Part::Body {
-                position.body_len += 1;
-            } else if *byte == b'\n' {
+                position.body_len += (bytes.len() - at) as u64;
+                return;
+            }
+            if *byte == b'\n' {
                 let is_empty = position.line_len == usize::from(position.is_return);
                 position.has_bare_line_feed |= !position.is_return;
                 position.part = match position.part {

@@ -349,8 +349,8 @@ impl fmt::Display for DryRun {
         let Self { rows, dataset_rows, row_groups, row_group_size, currency, .. } = self;
         writeln!(f, "{}: a dry run; nothing is called or written", self.pipeline)?;
         writeln!(f)?;
-        if let Some(EarlierOutput { rows_out, rows_dropped, .. }) = &self.earlier {
-            writeln!(f, "  resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped")?;
+        if let Some(earlier) = &self.earlier {
+            writeln!(f, "  {earlier}")?;
         }
         writeln!(f, "  rows  {rows} of {dataset_rows}, in {row_groups} row groups of at most {row_group_size}")?;
         writeln!(f)?;

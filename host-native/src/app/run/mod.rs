@@ -259,8 +259,7 @@ async fn print_setup(
         screen.print_message(&format!("metrics at http://{}/metrics", metrics.address()));
     }
     if earlier != EarlierOutput::default() {
-        let EarlierOutput { rows_out, rows_dropped, .. } = earlier;
-        screen.print_message(&format!("resumed: {rows_out} rows are done already, and {rows_dropped} stay dropped"));
+        screen.print_message(&earlier.to_string());
     }
 }
 

@@ -460,7 +460,7 @@ fn hidden_variables(file: &PipelineFile, pass_env: &[String]) -> Vec<OsString> {
     let of_share = |name: &str| file.share.as_ref().and_then(|share| share.variable()).is_some_and(|of| of == name);
     let is_of_file = |name: &str| of_models(name) || of_share(name);
     let keys: Vec<OsString> =
-        env::vars_os().filter(|(name, _)| is_of_file(&name.to_string_lossy())).map(|(_, key)| key).collect();
+        env::vars_os().filter(|(name, _)| of_models(&name.to_string_lossy())).map(|(_, key)| key).collect();
     let keys = Redactor::new(keys.iter().map(|key| key.as_encoded_bytes().trim_ascii()));
     let is_hidden = |(name, value): &(OsString, OsString)| {
         let name = name.to_string_lossy();

@@ -240,7 +240,16 @@ impl LlmFill {
             };
             let estimate = self.estimate(&conversation);
             let (at, answer) = match calls.batch_client() {
-                None => calls.call_usable(context.column, from, estimate, attempt).await?,
+                None => match calls.call_usable(context.column, from, estimate, attempt).await {
+                    // A server that cannot keep to the schema may also send an empty text.
+                    Err((_, FillError::Outcome(TaskOutcome::Failed(FailureKind::MalformedAnswer), _)))
+                        if retries > 0 =>
+                    {
+                        retries -= 1;
+                        continue;
+                    }
+                    asked => asked?,
+                },
                 Some(client) => {
                     let whole = with_media(&conversation, &media).await.map_err(|why| (from, FillError::of(why)))?;
                     let request = client.request(context.column, context.row, &whole, estimate);
