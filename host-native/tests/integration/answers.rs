@@ -57,6 +57,21 @@ fn five_words(limit_key: &'static str) -> impl Fn(&Value) -> Response + Clone {
 }
 
 #[test]
+fn an_empty_answer_is_asked_for_again_if_the_column_has_a_schema_and_else_drops_its_row() {
+    for (keys, rows) in [("output = \"number\"\nschema_retries = 1\n", 1), ("", 0)] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (base_url, _) = chat(move |_| {
+            let text = if asked.fetch_add(1, Ordering::SeqCst) == 0 { "" } else { "7" };
+            message(&json!({ "content": text }))
+        });
+        let scratch = Scratch::new(1);
+        let ended = scratch.run_pipeline(&pipeline(&base_url, keys));
+        assert_eq!(scratch.rows("out").len(), rows, "{}", ended.all());
+        assert!(scratch.dropped("out").iter().all(|line| line["reason"] == "malformed_answer"));
+    }
+}
+
+#[test]
 fn a_truncated_answer_is_dropped_with_the_limit_and_costs_what_it_used() {
     let scratch = Scratch::new(3);
     let (server, calls) = chat(five_words("max_tokens"));

@@ -391,6 +391,11 @@ fn a_process_says_at_its_start_that_another_version_of_tidegate_shares_limits_un
     let limit =
         "  p/m/chat: processes of another version of tidegate (messages of version 1, here 2), newest decision ";
     checked.assert(0, &[limit]);
+    // A key that cannot be read, here because it is no hash, hides no other limit.
+    server.send("SET tg1:{default:p/odd/chat}:state x EX 86400").unwrap();
+    let checked = scratch.run(&["proxy", "proxy.toml", "--check", "--share", &url]);
+    checked.assert(0, &[limit, "  p/odd/chat: processes of another version", "  mock/writer/chat: 8 slots"]);
+    server.send("DEL tg1:{default:p/odd/chat}:state").unwrap();
     // Of an hour ago: none of those processes is left.
     decided(60 * 60);
     assert!(!run().all().contains("warning"));
