@@ -1,5 +1,6 @@
 //! Tests of one cost limit of several processes, and its law: whatever is lost, late or repeated, and
-//! whoever dies, all processes together spend at most the limit, but for calls that cost more than estimated.
+//! whichever process is killed, all together spend at most the limit, but for calls that cost more than
+//! estimated.
 
 use alloc::vec::Vec;
 
@@ -164,7 +165,7 @@ struct World {
     /// Steps at the store whose processes wait for them no longer.
     late: Vec<(u64, CostStep<u64, u64>)>,
     refused: u32,
-    /// How often a process that had joined was told to join again.
+    /// The number of times that a process had to join again.
     rejoined: u32,
 }
 
