@@ -14,7 +14,7 @@ use crate::request::{
     AcquireResult, AfterCall, Completion, Denial, Domain, FallbackId, GroupId, ProviderModelId, Request,
     RequestAdmission, RequestCommand, RequestEffect, RequestLease, ResourceId, Retry, WaiterId,
 };
-use crate::share::{Coordinator, HostedMember, Member, MemberId, SessionCommand, SessionSettings};
+use crate::share::{Coordinator, Member, MemberId, SessionCommand, SessionSettings};
 use crate::time::{Duration, Instant};
 use crate::yielding::{TaskResources, TaskToken};
 
@@ -376,7 +376,7 @@ impl Recorded<RequestAdmission> {
             }
             RequestCommand::SetAlgorithm { .. } => return Err(ForeignCode("a limit algorithm")),
             RequestCommand::ShareLimit { now, resource, id, seed, settings } => {
-                let share = |member| (Box::new(HostedMember::new(member)) as Box<dyn LimitAlgorithm>, ());
+                let share = |member| (Box::new(member) as Box<dyn LimitAlgorithm>, ());
                 drop(self.share_limit(*now, *resource, *id, *seed, settings, share));
             }
             RequestCommand::DriveMember { now, resource, id, command } => {

@@ -1,98 +1,13 @@
-//! A member as the limit of a resource, and as one that request admission and a host drive together.
+//! A member that request admission and a host drive together.
 
 use alloc::sync::Arc;
 use core::fmt;
 
 use lock_api::{Mutex, RawMutex};
 
-use super::member::{Member, MemberCommand};
-use super::message::MemberId;
+use super::member::Member;
 use crate::limit::{CallReport, LimitAlgorithm};
 use crate::time::{Duration, Instant};
-
-/// A member, and the time by which its clock is ahead of that of the host.
-///
-/// A lease must lapse while a machine is suspended, and the clocks of most hosts stop then. So the clock of
-/// the member is that of the host plus the time for which the machine was suspended. As a limit algorithm,
-/// this converts the instants.
-#[derive(Debug)]
-pub(crate) struct HostedMember {
-    member: Member,
-    suspended: Duration,
-}
-
-impl HostedMember {
-    pub(crate) fn new(member: Member) -> Self {
-        Self { member, suspended: Duration::ZERO }
-    }
-
-    pub(crate) fn id(&self) -> MemberId {
-        self.member.id()
-    }
-
-    /// Applies a recorded command at an instant of the host.
-    pub(crate) fn apply(&mut self, now: Instant, command: &MemberCommand) {
-        self.member.apply(self.to_member(now), command);
-    }
-
-    fn to_member(&self, at: Instant) -> Instant {
-        at + self.suspended
-    }
-
-    fn to_host(&self, at: Instant) -> Instant {
-        Instant::from_nanos(at.as_nanos().saturating_sub(self.suspended.as_nanos()))
-    }
-}
-
-impl LimitAlgorithm for HostedMember {
-    fn limit(&self, now: Instant) -> u32 {
-        self.member.limit(self.to_member(now))
-    }
-
-    fn next_change(&self, now: Instant) -> Option<Instant> {
-        self.member.next_change(self.to_member(now)).map(|at| self.to_host(at))
-    }
-
-    fn on_attempt(&mut self, now: Instant, in_flight: u32) {
-        self.member.on_attempt(self.to_member(now), in_flight);
-    }
-
-    fn on_time(&mut self, now: Instant) {
-        self.member.on_time(self.to_member(now));
-    }
-
-    fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
-        self.member.on_grant(self.to_member(now), grant, in_flight);
-    }
-
-    fn on_outcome(&mut self, now: Instant, call: &CallReport) {
-        self.member.on_outcome(self.to_member(now), call);
-    }
-
-    fn cooldown(&self, now: Instant, call: &CallReport) -> Option<Duration> {
-        self.member.cooldown(self.to_member(now), call)
-    }
-
-    fn on_cooldown(&mut self, now: Instant, until: Instant) {
-        self.member.on_cooldown(self.to_member(now), self.to_member(until));
-    }
-
-    fn opens_at(&self, now: Instant) -> Option<Instant> {
-        self.member.opens_at(self.to_member(now)).map(|at| self.to_host(at))
-    }
-
-    fn may_send(&self, now: Instant) -> bool {
-        self.member.may_send(self.to_member(now))
-    }
-
-    fn set_suspended(&mut self, suspended: Duration) {
-        self.suspended = suspended;
-    }
-
-    fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {
-        self.member.set_max(self.to_member(now), max, lifts);
-    }
-}
 
 /// A handle to a [`Member`] under a lock. Clones are handles to the same member.
 ///
@@ -103,21 +18,21 @@ impl LimitAlgorithm for HostedMember {
 /// The clock of the member is that of the host plus the time of
 /// [`set_suspended`](crate::request::RequestAdmission::set_suspended), so that a lease lapses while the
 /// machine is suspended. A gate calls it after [`Gate::count_suspended`](crate::gate::Gate::count_suspended).
-/// The handle converts the instants of request admission; the host converts its own
+/// The member converts the instants of request admission; the host converts its own
 /// with [`MemberHandle::to_member`] and [`MemberHandle::to_host`].
-pub struct MemberHandle<L: RawMutex>(Arc<Mutex<L, HostedMember>>);
+pub struct MemberHandle<L: RawMutex>(Arc<Mutex<L, Member>>);
 
 impl<L: RawMutex> MemberHandle<L> {
     /// Creates a handle to `member`.
     #[must_use]
     pub fn new(member: Member) -> Self {
-        Self(Arc::new(Mutex::new(HostedMember::new(member))))
+        Self(Arc::new(Mutex::new(member)))
     }
 
     /// Runs one command on the member, under the lock. `command` must be short, and must not use a handle or
     /// a gate: the gate locks the member as well.
     pub fn with<R>(&self, command: impl FnOnce(&mut Member) -> R) -> R {
-        command(&mut self.0.lock().member)
+        command(&mut self.0.lock())
     }
 
     /// Converts an instant of the host to one of the member.

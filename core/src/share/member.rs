@@ -110,12 +110,18 @@ impl fmt::Display for MemberState {
 /// One process that shares a limit. See the [module documentation](super).
 ///
 /// As a [`LimitAlgorithm`], it is the limit of the process: [`Member::room`].
+///
+/// A lease must lapse while a machine is suspended, and the clocks of most hosts stop then. So the clock of
+/// the member is that of the host plus the time of [`LimitAlgorithm::set_suspended`]. As a limit algorithm,
+/// it takes and returns instants of the host; all its other methods use instants of its own clock.
 #[derive(Debug)]
 pub struct Member {
     id: MemberId,
     config: ShareConfig,
     seed: u64,
     time: Monotonic,
+    /// How far its clock is ahead of that of the host.
+    suspended: Duration,
     /// The limit of this process on its own. It learns from all calls, and applies only after a loss.
     own: Box<dyn LimitAlgorithm>,
     /// The maximum that request admission sets.
@@ -204,6 +210,7 @@ impl Member {
             id,
             seed,
             time,
+            suspended: Duration::ZERO,
             own,
             max: u32::MAX,
             version: 0,
@@ -352,8 +359,9 @@ impl Member {
         self.next_beat = now;
     }
 
-    /// Applies a recorded command, and discards its effects: there is no store.
-    pub(super) fn apply(&mut self, now: Instant, command: &MemberCommand) {
+    /// Applies a recorded command at an instant of the host, and discards its effects: there is no store.
+    pub(crate) fn apply(&mut self, now: Instant, command: &MemberCommand) {
+        let now = self.to_member(now);
         match command {
             MemberCommand::HandleTimeout => self.handle_timeout(now),
             MemberCommand::OnDecision(decision) => {
@@ -367,8 +375,18 @@ impl Member {
 
 /// Output and state.
 impl Member {
-    pub(super) fn id(&self) -> MemberId {
+    pub(crate) fn id(&self) -> MemberId {
         self.id
+    }
+
+    /// Converts an instant of the host to one of the member.
+    pub(super) fn to_member(&self, at: Instant) -> Instant {
+        at + self.suspended
+    }
+
+    /// Converts an instant of the member to one of the host.
+    pub(super) fn to_host(&self, at: Instant) -> Instant {
+        Instant::from_nanos(at.as_nanos().saturating_sub(self.suspended.as_nanos()))
     }
 
     /// Returns what the host does next.
@@ -380,18 +398,6 @@ impl Member {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         Some(if self.leaves { self.next_beat } else { self.next_beat.min(self.takes_lead_at) })
-    }
-
-    /// Returns whether a call that was granted may be sent now. A host calls this just before the first byte,
-    /// because the process may have been suspended since the grant.
-    ///
-    /// It is `true` while the lease is valid, and otherwise if the calls in flight, this one included, are
-    /// within [`Member::room`]. If it is `false`, the host ends the call as
-    /// [`Outcome::LocalCancelled`].
-    #[must_use]
-    pub fn may_send(&self, now: Instant) -> bool {
-        let now = self.time.peek(now);
-        now < self.lease_until || self.calls.len() as u64 <= u64::from(self.room(now))
     }
 
     /// Returns how many calls may be in flight at `now`, at most the maximum of request admission.
@@ -565,29 +571,42 @@ impl Member {
         }
         hasher.finish() >> 11
     }
+
+    /// Returns when the next call may start, if not at `now`.
+    ///
+    /// Request admission uses a limit of at least 1, so a room of 0 does not block calls by itself. This
+    /// instant does: it is then the next beat, and moves on with each beat.
+    fn opens(&self, now: Instant) -> Option<Instant> {
+        if self.room(now) == 0 {
+            return Some(self.next_beat.max(now + self.config.fast_beat));
+        }
+        let paced = if now < self.lease_until { self.paced_until() } else { self.own.opens_at(now) };
+        paced.max(Some(self.paused_until)).filter(|at| *at > now)
+    }
 }
 
 impl LimitAlgorithm for Member {
     fn limit(&self, now: Instant) -> u32 {
-        self.room(now)
+        self.room(self.to_member(now))
     }
 
     fn next_change(&self, now: Instant) -> Option<Instant> {
+        let now = self.to_member(now);
         let own = if self.is_lost { self.own.next_change(now) } else { None };
-        let times = [Some(self.lease_until), own, self.opens_at(now)];
-        times.into_iter().flatten().filter(|at| *at > now).min()
+        let times = [Some(self.lease_until), own, self.opens(now)];
+        times.into_iter().flatten().filter(|at| *at > now).min().map(|at| self.to_host(at))
     }
 
     fn on_attempt(&mut self, now: Instant, in_flight: u32) {
-        self.own.on_attempt(now, in_flight);
+        self.own.on_attempt(self.to_member(now), in_flight);
     }
 
     fn on_time(&mut self, now: Instant) {
-        self.own.on_time(now);
+        self.own.on_time(self.to_member(now));
     }
 
     fn on_grant(&mut self, now: Instant, grant: u64, in_flight: u32) {
-        let now = self.time.observe(now);
+        let now = self.time.observe(self.to_member(now));
         self.own.on_grant(now, grant, in_flight);
         // A call without a lease gives no information about the shared limit. Version 0 puts it before the
         // last cut.
@@ -601,7 +620,7 @@ impl LimitAlgorithm for Member {
     }
 
     fn on_outcome(&mut self, now: Instant, call: &CallReport) {
-        let now = self.time.observe(now);
+        let now = self.time.observe(self.to_member(now));
         self.own.on_outcome(now, call);
         // A call that started before the member was installed is not among its calls.
         let Some((number, version)) = self.calls.remove(&call.grant) else { return };
@@ -628,32 +647,35 @@ impl LimitAlgorithm for Member {
     }
 
     fn cooldown(&self, now: Instant, call: &CallReport) -> Option<Duration> {
-        self.own.cooldown(now, call)
+        self.own.cooldown(self.to_member(now), call)
     }
 
     fn on_cooldown(&mut self, now: Instant, until: Instant) {
-        self.own.on_cooldown(now, until);
+        self.own.on_cooldown(self.to_member(now), self.to_member(until));
     }
 
-    /// Returns when the next call may start, if not now.
-    ///
-    /// Request admission uses a limit of at least 1, so a room of 0 does not block calls by itself. This
-    /// instant does: it is then the next beat, and moves on with each beat.
     fn opens_at(&self, now: Instant) -> Option<Instant> {
-        if self.room(now) == 0 {
-            return Some(self.next_beat.max(now + self.config.fast_beat));
-        }
-        let paced = if now < self.lease_until { self.paced_until() } else { self.own.opens_at(now) };
-        paced.max(Some(self.paused_until)).filter(|at| *at > now)
+        self.opens(self.to_member(now)).map(|at| self.to_host(at))
     }
 
+    /// Returns whether a call that was granted may be sent now. A host calls this just before the first byte,
+    /// because the process may have been suspended since the grant.
+    ///
+    /// It is `true` while the lease is valid, and otherwise if the calls in flight, this one included, are
+    /// within [`Member::room`]. If it is `false`, the host ends the call as
+    /// [`Outcome::LocalCancelled`].
     fn may_send(&self, now: Instant) -> bool {
-        Self::may_send(self, now)
+        let now = self.time.peek(self.to_member(now));
+        now < self.lease_until || self.calls.len() as u64 <= u64::from(self.room(now))
+    }
+
+    fn set_suspended(&mut self, suspended: Duration) {
+        self.suspended = suspended;
     }
 
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {
         self.max = max;
-        self.own.set_max(now, max, lifts);
+        self.own.set_max(self.to_member(now), max, lifts);
     }
 }
 

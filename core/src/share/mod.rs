@@ -45,10 +45,10 @@
 //! the member sent the report that the decision acknowledges, by the clock of the member. The leader reclaims
 //! the share TTL x 1.01 after it received that report, by its own clock. The member always stops first if the
 //! rates of the two clocks differ by less than one percent. The clock must count the time in which a machine
-//! is suspended: a [`MemberHandle`] adds it to the clock of the host. The host
+//! is suspended: a [`Member`] adds it to the clock of the host. The host
 //! [reports](crate::time::Clock::suspended) it, and a gate passes it to
 //! [`set_suspended`](crate::request::RequestAdmission::set_suspended). A [gate](crate::gate) checks
-//! [`Member::may_send`] before it returns a permit. A host checks it again if something else is awaited
+//! [`may_send`](crate::limit::LimitAlgorithm::may_send) before it returns a permit. A host checks it again if something else is awaited
 //! before the first byte of the call.
 //!
 //! A member whose lease has lapsed starts no call. If it has adopted no decision for a TTL either, [`OnLoss`]
@@ -288,7 +288,6 @@ pub use config::{OnLoss, ShareConfig};
 pub use coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 pub use cost::{COST_STEPS, CostGrant, CostLease, CostRequest, CostStore, EARLIER_RUNS, MAX_COST, grant_cost};
 pub use cost_session::{CostChange, CostError, CostReply, CostSession, CostStep};
-pub(crate) use handle::HostedMember;
 pub use handle::MemberHandle;
 pub use member::{Member, MemberCommand, MemberEffect, MemberState};
 pub use message::{

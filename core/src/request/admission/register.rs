@@ -14,7 +14,7 @@ use crate::request::event::{EventScope, RequestEventPayload};
 use crate::request::keys::{Domain, GroupId, MAX_IDS, ProviderModelId, ResourceId};
 use crate::request::provider::ProviderModel;
 use crate::request::shared::Shared;
-use crate::share::{HostedMember, Member, MemberCommand, MemberId, SessionSettings};
+use crate::share::{Member, MemberCommand, MemberId, SessionSettings};
 use crate::time::{Duration, Instant};
 
 /// Registration.
@@ -199,7 +199,7 @@ impl RequestAdmission {
         let Some(Address { provider, slot }) = self.find(resource) else { return };
         let controller = &mut self.providers[provider as usize].resources[slot as usize].controller;
         let algorithm: &mut dyn Any = controller.algorithm_mut();
-        if let Some(member) = algorithm.downcast_mut::<HostedMember>()
+        if let Some(member) = algorithm.downcast_mut::<Member>()
             && member.id() == id
         {
             member.apply(now, command);
