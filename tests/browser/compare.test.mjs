@@ -175,6 +175,7 @@ test("the table shows what differs, and names what is the same", () =>
     const isShown = (figure) => page.locator(`#compare tr[data-figure="${figure}"]`).isVisible();
     assert.deepEqual([await isShown("refused"), await isShown("dropped"), await isShown("time")], [true, false, false]);
     assert.match(await page.locator(".outcome .remark").textContent(), /^The same on both sides: .*Rows dropped 0/);
+    assert.match(await page.locator('#compare tr[data-figure="used"] td').last().textContent(), /^[+−]\d+\.\d points$/);
   }));
 
 test("where two runs take as long, the wait of ready tasks is the core's, and decides", () =>

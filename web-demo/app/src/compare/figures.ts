@@ -56,10 +56,7 @@ export function figuresOf({ sample, result, telemetry, buckets }: Picture, scena
 
 const fine = (value: number) => mean(value);
 
-/**
- * The rows of the table: what, how it reads, and whether more or less of it is better. `difference` reads the
- * right one minus the left one.
- */
+/** The rows of the table: what, how it reads, and whether more or less of it is better. */
 export const ROWS = [
   { field: "time", label: "Time to finish (virtual)", words: span, better: -1 },
   { field: "rows", label: "Rows done", words: count, better: 1 },
@@ -70,6 +67,12 @@ export const ROWS = [
   { field: "starved", label: "Free slot time while calls wait", words: span, better: -1 },
   { field: "dropped", label: "Rows dropped", words: count, better: -1 },
 ] as const;
+
+/** The size of a difference in words. Shares differ by percentage points. */
+export function sizeOf(row: typeof ROWS[number], difference: number) {
+  const size = Math.abs(difference);
+  return row.field === "used" ? `${(100 * size).toFixed(1)} points` : row.words(size);
+}
 
 /** Which side has the better of a figure: 0 left, 1 right, undefined neither. */
 export function betterOf(row: typeof ROWS[number], left: Figures, right: Figures) {
