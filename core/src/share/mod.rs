@@ -48,8 +48,8 @@
 //! is suspended: a [`Member`] adds it to the clock of the host. The host
 //! [reports](crate::time::Clock::suspended) it, and a gate passes it to
 //! [`set_suspended`](crate::request::RequestAdmission::set_suspended). A [gate](crate::gate) checks
-//! [`may_send`](crate::limit::LimitAlgorithm::may_send) before it returns a permit. A host checks it again if something else is awaited
-//! before the first byte of the call.
+//! [`may_send`](crate::limit::LimitAlgorithm::may_send) before it returns a permit. A host checks it again if
+//! something else is awaited before the first byte of the call.
 //!
 //! A member whose lease has lapsed starts no call. If it has adopted no decision for a TTL either, [`OnLoss`]
 //! decides what it does from its next beat on. A member whose beat is overdue by a TTL was suspended: it

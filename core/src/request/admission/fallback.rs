@@ -2,9 +2,9 @@
 //!
 //! A request may name an ordered list of resources. It uses the first that is *usable*: its provider and
 //! model is neither down nor unavailable, and has not responded only with rate limits for
-//! [`fallback_after`](crate::request::HealthConfig::fallback_after). Nor does a rate that the provider states let
-//! no call start for longer than that: it is usable again when the rate allows the next one. When a
-//! provider that is not usable is due for a *trial call*, such as a probe, one request with fallbacks makes
+//! [`fallback_after`](crate::request::HealthConfig::fallback_after). Nor does a rate that the provider
+//! states let no call start for longer than that: it is usable again when the rate allows the next one. When
+//! a provider that is not usable is due for a *trial call*, such as a probe, one request with fallbacks makes
 //! that call. If no resource is usable, the request waits for the one that may become usable first.
 //!
 //! The delay before the next trial call grows with each one that fails. After a rate limit, the host requests
@@ -34,9 +34,9 @@ impl RequestAdmission {
     /// Registers a list of fallbacks for [`Request::with_fallbacks`]. A request uses the first of `resources`
     /// that is usable. Equal lists have the same id.
     ///
-    /// A resource is not usable while its provider and model is down or unavailable, or once it has responded
-    /// only with rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after), or while a rate
-    /// that the provider states lets no call start for longer than that. A request
+    /// A resource is not usable while its provider and model is down or unavailable, once it has responded
+    /// only with rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after), or while
+    /// a rate that the provider states lets no call start for longer than that. A request
     /// that waits for it is then denied with [`DenialReason::UseFallback`], and the caller must make the
     /// request again; a [`Gate`](crate::gate::Gate) does so automatically.
     /// [`RequestLease::resource`](crate::request::RequestLease::resource) returns the resource that was
