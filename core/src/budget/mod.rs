@@ -313,8 +313,6 @@ struct Stated {
     entries: Vec<StatedBudget>,
     /// The typical usage of a call: a mean over calls with known usage, in which later calls count more.
     typical: Usage,
-    /// The latest known instant at which no stated rate held a call back.
-    free_until: Instant,
 }
 
 impl Budgets {
@@ -431,24 +429,6 @@ impl Budgets {
         fits.max_by_key(|(_, at)| *at)
     }
 
-    /// Returns for how long and until when a rate that the provider states holds back a call of typical
-    /// usage.
-    pub(crate) fn stated_hold(&self, now: Instant) -> Option<(Duration, Instant)> {
-        let stated = self.stated.as_deref()?;
-        let typical = self.reserved_for(Usage::default());
-        let until = stated.entries.iter().map(|budget| budget.fits_at(now, typical, Usage::default())).max()?;
-        (until > now).then(|| (until - stated.free_until, until))
-    }
-
-    /// Records that no stated rate holds a call back, if that is so.
-    fn note_free(&mut self, now: Instant) {
-        if self.stated_hold(now).is_none()
-            && let Some(stated) = &mut self.stated
-        {
-            stated.free_until = now;
-        }
-    }
-
     /// Returns the rate stated by the provider, if a call with this estimate waits for it.
     pub(crate) fn holding_rate(&self, now: Instant, estimate: Usage) -> Option<StatedRate> {
         let until = self.fits_at(now, estimate)?;
@@ -484,9 +464,8 @@ impl Budgets {
         for budget in &mut self.entries {
             budget.reserve(now, estimate.of(budget.config.dimension));
         }
-        if let Some(stated) = &mut self.stated {
-            stated.free_until = now;
-            stated.entries.iter_mut().for_each(|budget| budget.reserve(now, grant, estimate));
+        for budget in self.stated.iter_mut().flat_map(|stated| &mut stated.entries) {
+            budget.reserve(now, grant, estimate);
         }
         estimate
     }
@@ -508,7 +487,6 @@ impl Budgets {
             // failed connection or a cancellation by the caller means that it was not.
             (_, usage) => Some(usage.unwrap_or(estimate)),
         };
-        self.note_free(now);
         let is_known = grant >= self.first_grant;
         for budget in self.entries.iter_mut().filter(|_| is_known) {
             let dimension = budget.config.dimension;
@@ -537,7 +515,6 @@ impl Budgets {
         learns: bool,
     ) -> Feedback {
         let mut feedback = Feedback::default();
-        self.note_free(now);
         for correction in corrections {
             let is_configured = self.entries.iter().any(|budget| budget.config.dimension == correction.dimension);
             if is_configured {
@@ -563,7 +540,7 @@ impl Budgets {
         statement: &Statement,
         call: &AnsweredCall,
     ) -> bool {
-        let stated = self.stated.get_or_insert_with(|| Box::new(Stated { free_until: now, ..Stated::default() }));
+        let stated = self.stated.get_or_insert_default();
         let typical = stated.typical;
         if let Some(budget) = stated.entries.iter_mut().find(|budget| budget.applies_to(correction)) {
             return budget.apply(now, statement, call, typical);

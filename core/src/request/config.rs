@@ -81,9 +81,9 @@ pub struct HealthConfig {
     /// limit.
     #[cfg_attr(feature = "serde", serde(rename = "rate_limit_patience_ms", with = "crate::millis::OptionalMillis"))]
     pub rate_limit_patience: Option<Duration>,
-    /// How long a provider may respond only with rate limits, or may let no call start by a rate that it
-    /// states, before requests with [fallbacks](super::RequestAdmission::fallbacks) use the next resource in
-    /// their list. The default is 30 s.
+    /// How long a provider may respond only with rate limits before requests with
+    /// [fallbacks](super::RequestAdmission::fallbacks) use the next resource in their list. The default is
+    /// 30 s.
     #[cfg_attr(feature = "serde", serde(rename = "fallback_after_ms", with = "crate::millis::Millis"))]
     pub fallback_after: Duration,
     /// How long all calls to an unavailable provider are denied before one call is sent as a probe. A

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::tests_health::{Bench, CAP, secs};
 use super::*;
-use crate::budget::{BudgetConfig, BudgetKey, Dimension, RateLimitFeedback, WalletLease, WalletMode};
+use crate::budget::{BudgetConfig, BudgetKey, Dimension, WalletLease, WalletMode};
 use crate::time::{Duration, Instant};
 
 /// A bench and a request with fallbacks: first `bench.chat`, then `bench.elsewhere`, which has another
@@ -314,48 +314,6 @@ fn waiters_in_a_cooldown_move_exactly_when_fallback_after_has_passed() {
     assert_eq!(setup.moved_waiters(), []);
     setup.bench.advance_to(after);
     assert_eq!((setup.moved_waiters(), setup.called_resource()), (alloc::vec![waiter], setup.bench.elsewhere));
-}
-
-/// States a rate of one call a window, which ends after `reset`.
-fn state_rate(setup: &mut FallbackBench, lease: &RequestLease, remaining: u64, reset: Duration) {
-    let statement = RateLimitFeedback {
-        limit: Some(1),
-        remaining: Some(remaining),
-        reset_after: Some(reset),
-        ..RateLimitFeedback::of(Dimension::Requests)
-    };
-    setup.bench.machine.rate_limit_feedback(setup.bench.now, lease.id(), &[statement]);
-}
-
-#[test]
-fn a_stated_rate_that_lets_no_call_start_for_longer_than_fallback_after_moves_the_waiters_until_it_does() {
-    let mut setup = FallbackBench::new();
-    let start = setup.bench.now;
-    let mut leases = setup.fill(setup.bench.chat);
-    let waiters = [(); 2].map(|()| setup.wait());
-    state_rate(&mut setup, &leases[0], 0, secs(60));
-    assert_eq!(setup.moved_waiters(), waiters, "they were queued before the rate was stated");
-    for lease in leases.drain(..) {
-        setup.bench.end(lease, Outcome::Success);
-    }
-    let elsewhere = setup.fill(setup.bench.elsewhere);
-    let waiter = setup.wait();
-    let opens = setup.bench.machine.poll_timeout().expect("the rate allows a call again");
-    assert!(opens >= start + secs(60), "{opens}");
-    setup.bench.advance_to(opens);
-    assert_eq!(setup.moved_waiters(), [waiter]);
-    assert_eq!(setup.called_resource(), setup.bench.chat);
-    drop(elsewhere);
-}
-
-#[test]
-fn a_stated_rate_that_holds_no_call_back_moves_no_request() {
-    let mut setup = FallbackBench::new();
-    let lease = setup.call();
-    state_rate(&mut setup, &lease, 1, secs(60));
-    setup.bench.advance_to(setup.bench.now + secs(31));
-    setup.bench.end(lease, Outcome::Success);
-    assert_eq!(setup.called_resource(), setup.bench.chat, "no call has started for 31 s, and none was held back");
 }
 
 #[test]

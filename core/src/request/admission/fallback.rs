@@ -2,10 +2,9 @@
 //!
 //! A request may name an ordered list of resources. It uses the first that is *usable*: its provider and
 //! model is neither down nor unavailable, and has not responded only with rate limits for
-//! [`fallback_after`](crate::request::HealthConfig::fallback_after). Nor does a rate that the provider
-//! states let no call start for longer than that: it is usable again when the rate allows the next one. When
-//! a provider that is not usable is due for a *trial call*, such as a probe, one request with fallbacks makes
-//! that call. If no resource is usable, the request waits for the one that may become usable first.
+//! [`fallback_after`](crate::request::HealthConfig::fallback_after). When a provider that is not usable is
+//! due for a *trial call*, such as a probe, one request with fallbacks makes that call. If no resource is
+//! usable, the request waits for the one that may become usable first.
 //!
 //! The delay before the next trial call grows with each one that fails. After a rate limit, the host requests
 //! the same call again, as [repeated](Request::is_repeated): otherwise it could be the trial call each time
@@ -34,9 +33,8 @@ impl RequestAdmission {
     /// Registers a list of fallbacks for [`Request::with_fallbacks`]. A request uses the first of `resources`
     /// that is usable. Equal lists have the same id.
     ///
-    /// A resource is not usable while its provider and model is down or unavailable, once it has responded
-    /// only with rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after), or while
-    /// a rate that the provider states lets no call start for longer than that. A request
+    /// A resource is not usable while its provider and model is down or unavailable, or once it has responded
+    /// only with rate limits for [`fallback_after`](crate::request::HealthConfig::fallback_after). A request
     /// that waits for it is then denied with [`DenialReason::UseFallback`], and the caller must make the
     /// request again; a [`Gate`](crate::gate::Gate) does so automatically.
     /// [`RequestLease::resource`](crate::request::RequestLease::resource) returns the resource that was
@@ -124,7 +122,7 @@ impl RequestAdmission {
             let (provider, slot) = self.provider_of(**resource);
             let is_unavailable = provider.is_unavailable(now);
             let if_unknown = if is_unavailable { Instant::MAX } else { now };
-            (is_unavailable, provider.next_start(now, slot).unwrap_or(if_unknown))
+            (is_unavailable, provider.next_change(now, slot).unwrap_or(if_unknown))
         };
         *usable.or_else(|| resources.iter().min_by_key(soonest)).expect("a list is not empty")
     }
@@ -186,7 +184,7 @@ impl RequestAdmission {
             return;
         }
         let ((current, _), (better, slot)) = (self.provider_of(from), self.provider_of(best));
-        let moves_all = better.serves(now, slot) || current.is_unavailable(now) && !better.is_unavailable(now);
+        let moves_all = better.serves(now) || current.is_unavailable(now) && !better.is_unavailable(now);
         let offers_trial = better.is_usable(now, slot, false, is_repeated);
         let id = FallbackId::new(list);
         let waiters = self.shared.waiters.iter();
@@ -214,7 +212,7 @@ impl RequestAdmission {
         let used = lists.filter(|list| list.waiting.iter().any(|count| *count > 0));
         let changes = used.flat_map(|list| &list.resources).filter_map(|resource| {
             let (provider, slot) = self.provider_of(*resource);
-            if provider.serves(now, slot) { provider.gives_up_at() } else { provider.next_trial(now, slot) }
+            if provider.serves(now) { provider.gives_up_at() } else { provider.next_trial(now, slot) }
         });
         let wake_at = changes.filter(|at| *at > now).min();
         if wake_at != self.shared.fallbacks.wake_at {

@@ -299,8 +299,6 @@ impl RequestAdmission {
             self.serve(now, at, None, None);
             self.serve_unserved(now, None);
         }
-        // A rate that the provider states may hold calls back from now on.
-        self.move_fallback_waiters(now);
         Ok((at, has_call_end))
     }
 

@@ -338,7 +338,6 @@ impl RequestAdmission {
             self.shared.emit(now, resource, RequestEventPayload::RateLearned { rate });
         }
         self.serve_after_change(now, at);
-        self.move_fallback_waiters(now);
         true
     }
 

@@ -387,13 +387,9 @@ impl ProviderModel {
         self.health.as_deref().is_some_and(|health| health.is_unavailable(now))
     }
 
-    /// Returns whether requests with fallbacks use this resource at `now`.
-    pub(super) fn serves(&self, now: Instant, slot: usize) -> bool {
-        let Some(health) = self.health.as_deref() else { return true };
-        let is_held = || {
-            self.resources[slot].budgets.stated_hold(now).is_some_and(|(length, _)| length > health.fallback_after())
-        };
-        health.serves(now) && !is_held()
+    /// Returns whether requests with fallbacks use this provider and model at `now`.
+    pub(super) fn serves(&self, now: Instant) -> bool {
+        self.health.as_deref().is_none_or(|health| health.serves(now))
     }
 
     /// Returns when requests with fallbacks use another resource, if it responds only with rate limits until
@@ -402,22 +398,12 @@ impl ProviderModel {
         self.health.as_deref().and_then(Health::gives_up_at)
     }
 
-    /// Returns when requests with fallbacks may start a call at this resource, which does not serve them at
-    /// `now`, as far as the time alone decides.
-    pub(super) fn next_start(&self, now: Instant, slot: usize) -> Option<Instant> {
-        if self.is_closed(now) {
-            return self.opens_at();
-        }
-        let held_until = self.resources[slot].budgets.stated_hold(now).map(|(_, until)| until);
-        self.next_change(now, slot).max(held_until)
-    }
-
     /// Returns whether one request with fallbacks may use this provider and model at `now`: it
     /// [serves](Self::serves) all of them, or this request can be its trial call. `waits_here` is whether the
     /// request waits here already, and `is_repeated` whether its call was made before.
     pub(super) fn is_usable(&self, now: Instant, slot: usize, waits_here: bool, is_repeated: bool) -> bool {
         let may_be_trial = || self.may_be_trial(now, waits_here, is_repeated);
-        self.serves(now, slot) || may_be_trial() && self.trial_block(now, slot).is_none()
+        self.serves(now) || may_be_trial() && self.trial_block(now, slot).is_none()
     }
 
     /// Returns whether a request can be the trial call of this provider and model, if nothing blocks it.
@@ -447,7 +433,7 @@ impl ProviderModel {
     /// `now`, if it is known.
     pub(super) fn next_trial(&self, now: Instant, slot: usize) -> Option<Instant> {
         let spaced = self.health.as_deref().and_then(Health::next_trial_at);
-        self.next_start(now, slot).max(spaced)
+        self.next_change(now, slot).into_iter().chain(spaced).max()
     }
 
     /// Returns whether its health blocks all calls at `now`.

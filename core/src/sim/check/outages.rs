@@ -18,8 +18,7 @@
 //! - The end of a call of an older epoch changes none of this, except that a success makes the next probe
 //!   due.
 //! - A column that names several models calls each one only while every model before it is down, is
-//!   unavailable, or has answered only with rate limits for half a minute. One that has stated a rate is not
-//!   checked: its rate may let no call start for so long.
+//!   unavailable, or has answered only with rate limits for half a minute.
 //!
 //! # Tasks
 //!
@@ -32,7 +31,7 @@
 //!   least five that an answer ended before the model went down. Such a request probably fails whenever it is
 //!   made.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -69,8 +68,6 @@ pub(super) struct Outages {
     models: BTreeMap<ProviderModelId, ModelOutages>,
     /// By column with several models: the resources that it calls, in order.
     fallbacks: BTreeMap<ColumnId, Vec<ResourceId>>,
-    /// The resources that have stated a rate.
-    paced: BTreeSet<ResourceId>,
     /// The model whose latest call requires that the next event of request admission is `ProviderDown`.
     due: Option<ProviderModelId>,
     /// The counted failures of each execution whose latest call failed.
@@ -246,7 +243,6 @@ impl Outages {
         let column = event.correlation.and_then(|correlation| correlation.column);
         let Some(list) = column.and_then(|column| self.fallbacks.get(&column)) else { return Ok(()) };
         let before = list.iter().take_while(|other| **other != resource);
-        let before = before.filter(|other| !self.paced.contains(other));
         let mut models = before.filter_map(|other| self.models.get(self.owners.get(other)?));
         ensure(!models.any(|model| model.is_usable(event.at)), || {
             format!("a call of {resource:?} starts although an earlier model is usable")
@@ -360,10 +356,6 @@ impl Check for Outages {
         }
         let Some(model) = self.models.get_mut(&id) else { return Ok(()) };
         match event.payload {
-            RequestEventPayload::RateLearned { .. } => {
-                self.paced.insert(resource);
-                Ok(())
-            }
             RequestEventPayload::LeaseAcquired { lease, .. } => {
                 self.latest_end = None;
                 model.acquired(event.at, lease)

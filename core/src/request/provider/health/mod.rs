@@ -349,11 +349,6 @@ impl Health {
         self.limited.map(|limits| limits.since + self.config.fallback_after)
     }
 
-    /// Returns after how long without a usable answer requests with fallbacks use another resource.
-    pub(super) fn fallback_after(&self) -> Duration {
-        self.config.fallback_after
-    }
-
     /// Returns when the next trial call may start, if a trial call was rate limited.
     pub(super) fn next_trial_at(&self) -> Option<Instant> {
         self.limited.and_then(|limits| limits.next_trial_at)
