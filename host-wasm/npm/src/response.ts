@@ -174,7 +174,11 @@ export class OutgoingRequest {
 
   /** Whether it can be sent again: not if its body is a stream. */
   get isRepeatable(): boolean {
-    return typeof ReadableStream === "undefined" || !(this.#init.body instanceof ReadableStream);
+    const body: unknown = this.#init.body;
+    const isWebStream = typeof ReadableStream !== "undefined" && body instanceof ReadableStream;
+    // A `Readable` of Node is one as well.
+    const isIterated = typeof body === "object" && body !== null && Symbol.asyncIterator in body;
+    return !isWebStream && !isIterated;
   }
 
   /** Sends the request. If `isRepeated`, the body of a `Request` is kept for the next time. */

@@ -1,6 +1,7 @@
 // Retries: the core decides when, and the test controls time.
 
 import assert from "node:assert/strict";
+import { Readable } from "node:stream";
 import { test } from "node:test";
 
 import { DeniedError, RequestGate } from "tidegate";
@@ -33,6 +34,18 @@ test("without retries a failure is thrown at once", async () => {
   const fn = failing(errorWith({ status: 500 }));
   await assert.rejects(gate.run(KEY, fn), { status: 500 });
   assert.equal(fn.calls, 1);
+});
+
+test("a request whose body is a stream of Node or an iterator is sent once", async (t) => {
+  for (const body of [Readable.from(["a", "b"]), (async function* () { yield "a"; })()]) {
+    let sent = 0;
+    t.mock.method(globalThis, "fetch", async () => {
+      sent += 1;
+      return new Response("", { status: 503 });
+    });
+    const response = await gateOf().fetch(KEY, "http://127.0.0.1/", { method: "POST", body, duplex: "half" }, { retries: 2 });
+    assert.deepEqual([response.status, sent], [503, 1]);
+  }
 });
 
 test("a failed call is made again after about one second, then two, and holds no slot in between", async (t) => {
