@@ -97,6 +97,13 @@ fn a_truncated_answer_is_asked_for_once_more_with_the_larger_limit() {
         assert_eq!(scratch.rows("out")[1]["a"], "The pier is closed today", "{keys}");
         assert_eq!(calls.load(Ordering::SeqCst), 4, "{keys}");
     }
+    let scratch = Scratch::new(2);
+    let (server, calls) = chat(five_words("max_completion_tokens"));
+    let named = "provider = \"remote\"\nextra_body = { max_completion_tokens = 2 }";
+    let pipeline_of_model = pipeline(&server, "retry_max_tokens = 9").replacen("provider = \"remote\"", named, 1);
+    scratch.run_pipeline(&pipeline_of_model).assert(0, &["rows out         2"]);
+    assert_eq!(scratch.rows("out")[1]["a"], "The pier is closed today");
+    assert_eq!(calls.load(Ordering::SeqCst), 4);
     let scratch = Scratch::new(1);
     let (server, calls) = chat(five_words("max_tokens"));
     let ended = scratch.run_pipeline(&pipeline(&server, "max_tokens = 2\nretry_max_tokens = 4"));

@@ -129,7 +129,7 @@ fn a_false_condition_makes_no_call_and_gives_null_or_the_default() {
 }
 
 #[test]
-fn columns_with_any_name_are_read_by_templates_conditions_and_records() {
+fn columns_with_any_name_are_read_by_templates_conditions_records_judges_and_samplers() {
     let scratch = Scratch::new(0);
     scratch.write("data.csv", "full name,prénom,名前,customer-id,2024\nAda L,Zoë,太郎,7,x\nBob M,Eva,花子,8,y\n");
     let columns = "[[columns]]\nname = \"in one\"\nkind = \"expression\"\n\
@@ -138,6 +138,11 @@ fn columns_with_any_name_are_read_by_templates_conditions_and_records() {
                    template = \"{{ in_one }}!\"\nwhen = \"full_name != 'Bob M'\"\n\
                    [[columns]]\nname = \"all\"\nkind = \"expression\"\nstrategy = \"full_column\"\noutput = \"json\"\n\
                    template = \"{{ rows | map(attribute='full name') | list | tojson }}\"\n\
+                   [[models]]\nname = \"j\"\ncommand = [\"cat\"]\nmax_parallel = 1\n\
+                   [[columns]]\nname = \"judged\"\nkind = \"judge\"\nmodel = \"j\"\noutput = \"json\"\n\
+                   input = \"{{ full_name }}\"\ninputs = [\"full name\", \"2024\", \"名前\"]\n\
+                   [[columns]]\nname = \"sub\"\nkind = \"sampler\"\n\
+                   sampler = { law = \"subcategory\", of = \"full name\", values = { \"Ada L\" = [1], \"Bob M\" = [2] } }\n\
                    [output.record]\nwho = \"{{ full_name }}\"\n\"名\" = \"{{ in_one }}\"\n";
     scratch.write("p.toml", &format!("[seed]\npath = \"data.csv\"\n{columns}"));
     scratch.run(&["run", "p.toml", "--out", "out", "--export", "all.jsonl"]).assert(0, &["rows out         2"]);
@@ -145,6 +150,9 @@ fn columns_with_any_name_are_read_by_templates_conditions_and_records() {
     assert_eq!(rows[0]["in one"], "Ada L/Zoë/太郎/7/x");
     assert_eq!((&rows[0]["last"], &rows[1]["last"]), (&json!("Ada L/Zoë/太郎/7/x!"), &Value::Null));
     assert_eq!(rows[1]["all"], json!(["Ada L", "Bob M"]));
+    let values = json!({ "full name": "Ada L", "2024": "x", "名前": "太郎" });
+    assert_eq!(rows[0]["judged"], json!({ "column": "judged", "row": 0, "input": "Ada L", "values": values }));
+    assert_eq!((&rows[0]["sub"], &rows[1]["sub"]), (&json!(1), &json!(2)));
     let exported = std::fs::read_to_string(scratch.path("all.jsonl")).unwrap();
     assert_eq!(exported.lines().next(), Some("{\"who\":\"Ada L\",\"名\":\"Ada L/Zoë/太郎/7/x\"}"));
 

@@ -173,6 +173,20 @@ fn a_key_given_instead_of_a_variable_name_is_printed_nowhere() {
             assert!(!ended.all().contains(key), "{}", ended.all());
         }
     }
+    let key = "sk-very-secret";
+    let mock = format!("[[models]]\nname = \"m\"\nprovider = \"mock\"\napi_key_env = \"{key}\"\nmax_parallel = 1\n");
+    let inline = format!("models = [{{ name = \"m\", api_key_env = \"{key}\", max_paralel = 4 }}]\n");
+    for (models, error) in [
+        (mock.clone(), "`api_key_env`"),
+        (mock.replace("secret\"", "secret"), "this is not TOML"),
+        (mock.replace("max_parallel", &format!("api_key_env = \"{key}\"\nmax_parallel")), "this is not TOML"),
+        (inline, "unknown key `max_paralel`"),
+    ] {
+        scratch.write("p.toml", &models);
+        let ended = scratch.run(&["check", "p.toml"]);
+        ended.assert(2, &["p.toml:", error]);
+        assert!(!ended.all().contains(key), "{}", ended.all());
+    }
 }
 
 #[test]

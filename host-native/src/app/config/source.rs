@@ -82,7 +82,7 @@ impl SourceText {
         FileError(Box::new(FileErrorParts {
             subject: place.to_string(),
             message: message.into(),
-            excerpt: Some(self.excerpt(place.line, span)).filter(|excerpt| !excerpt.line.is_empty()),
+            excerpt: Some(self.excerpt(place.line, span)).filter(Excerpt::may_be_shown),
             place: Some(place),
             expected: None,
             help: None,
@@ -106,6 +106,14 @@ struct Excerpt {
     number: usize,
     line: String,
     marked: Range<usize>,
+}
+
+impl Excerpt {
+    /// Returns whether the line has text, and none that may be a key. People paste keys where the name of a
+    /// variable is expected.
+    fn may_be_shown(&self) -> bool {
+        !self.line.is_empty() && !self.line.contains("api_key") && !self.line.contains("uthorization")
+    }
 }
 
 impl SourceCode for Excerpt {

@@ -1,6 +1,7 @@
 //! Calls to chat models: by chat completions of OpenAI-compatible APIs, the Responses API of OpenAI, or the
 //! Messages API of Anthropic.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,6 +18,9 @@ use super::http::{HttpClient, HttpEndpoint, RequestExtras};
 use super::media::Media;
 use super::tool_calls::{self, OfferedTool, ToolResult, ToolTurn};
 use super::{ApiKey, CallOutput, messages, responses};
+
+/// The name that some providers have for the token limit.
+pub const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
 /// The address of one model, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -196,7 +200,7 @@ pub struct Conversation {
 struct Body<'a> {
     model: &'a str,
     #[serde(flatten)]
-    conversation: &'a Conversation,
+    conversation: Cow<'a, Conversation>,
     #[serde(flatten)]
     extras: BTreeMap<&'a str, &'a Value>,
 }
@@ -264,10 +268,25 @@ impl ChatClient {
     /// Returns the body of a request for a chat completion.
     pub(super) fn body<'a>(&'a self, conversation: &'a Conversation) -> impl Serialize + use<'a> {
         let has_tools = !conversation.tools.is_empty();
+        let conversation = self.with_named_limit(conversation);
         let is_set = |key: &String| conversation.extra.contains_key(key) || (has_tools && key == "tools");
         let is_unset = |(key, _): &(&String, &Value)| !is_set(key);
         let extras = self.extra_body.iter().filter(is_unset).map(|(key, value)| (key.as_str(), value)).collect();
         Body { model: &self.model, conversation, extras }
+    }
+
+    /// Returns `conversation` with its token limit under the name that the extra body of the model has for
+    /// one: some providers reject a request with both.
+    fn with_named_limit<'a>(&self, conversation: &'a Conversation) -> Cow<'a, Conversation> {
+        let is_named = |extra: &Map<String, Value>| extra.contains_key(MAX_COMPLETION_TOKENS);
+        match conversation.max_tokens {
+            Some(limit) if is_named(&self.extra_body) && !is_named(&conversation.extra) => {
+                let mut named = Conversation { max_tokens: None, ..conversation.clone() };
+                named.extra.insert(MAX_COMPLETION_TOKENS.to_string(), limit.into());
+                Cow::Owned(named)
+            }
+            _ => Cow::Borrowed(conversation),
+        }
     }
 }
 
@@ -285,5 +304,13 @@ mod tests {
         let client = client.with_extras(RequestExtras { body, ..RequestExtras::default() });
         let body = serde_json::to_value(client.body(&conversation)).unwrap();
         assert_eq!(body, json!({"model": "m", "messages": [], "stop": ["END"], "top_k": 3, "effort": "low"}));
+        let body = map(json!({ "max_completion_tokens": 90 }));
+        let client = client.with_extras(RequestExtras { body, ..RequestExtras::default() });
+        let body = |max_tokens| {
+            let conversation = Conversation { max_tokens, ..Conversation::default() };
+            serde_json::to_value(client.body(&conversation)).unwrap()
+        };
+        let expected = |limit: u32| json!({"model": "m", "messages": [], "max_completion_tokens": limit});
+        assert_eq!((body(None), body(Some(7))), (expected(90), expected(7)));
     }
 }

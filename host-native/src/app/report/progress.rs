@@ -32,7 +32,7 @@ pub struct ProgressView {
     /// The time since the start of the run, in seconds.
     #[serde(rename = "elapsed_s")]
     pub elapsed: f64,
-    /// Rows that are finished, written or not.
+    /// Complete rows, of earlier runs as well, whether they are written yet or not.
     pub rows_done: u64,
     /// Rows dropped.
     pub rows_dropped: u64,

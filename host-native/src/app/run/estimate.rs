@@ -195,14 +195,15 @@ impl Sample<'_> {
         column: &'a GeneratedColumn,
         row: usize,
     ) -> impl Iterator<Item = (&'a str, TemplateValue)> {
-        column.inputs.iter().filter_map(move |input| {
+        let keyed = column.inputs.iter().filter_map(move |input| {
             let value = match *input {
                 Input::RowNumber => TemplateValue::from(self.resolved.rows.start + row as u64),
                 Input::Seed(at) => TemplateValue::from(Serde(self.seeds.get(row)?.get(at)?)),
                 Input::Generated(at) => TemplateValue::from(Serde(&self.cells.get(at)?.get(row)?.value)),
             };
-            Some((self.resolved.key_of(column, *input)?, value))
-        })
+            Some(self.resolved.keyed(column, *input, value))
+        });
+        keyed.flatten()
     }
 
     fn is_known(&self, input: Input, row: usize) -> bool {

@@ -118,9 +118,9 @@ struct TokenLabels {
 fn metrics_text(view: &ProgressView, shares: &[ShareStatus]) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("tidegate");
     let rows = Family::<StateLabel, Counter>::default();
-    registry.register("rows", "Rows that are finished", rows.clone());
+    registry.register("rows", "Rows that are complete or dropped", rows.clone());
     let set = |counter: &Counter, value| counter.inner().store(value, Ordering::Relaxed);
-    set(&rows.get_or_create(&StateLabel { state: "written" }), view.rows_done.saturating_sub(view.rows_dropped));
+    set(&rows.get_or_create(&StateLabel { state: "complete" }), view.rows_done);
     set(&rows.get_or_create(&StateLabel { state: "dropped" }), view.rows_dropped);
     let rows_planned = Gauge::<u64, AtomicU64>::default();
     registry.register("rows_planned", "Rows of this run", rows_planned.clone());
@@ -232,7 +232,7 @@ mod tests {
         let text = metrics_text(&view, &shares).unwrap();
         let labels = r#"provider="mock",model="a \"b\"""#;
         for line in [
-            r#"tidegate_rows_total{state="written"} 11"#,
+            r#"tidegate_rows_total{state="complete"} 12"#,
             r#"tidegate_rows_total{state="dropped"} 1"#,
             "tidegate_rows_planned 240",
             "tidegate_cost 0.25",

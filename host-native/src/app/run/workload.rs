@@ -394,8 +394,8 @@ impl Shared {
         context.unwrap_or_default()
     }
 
-    /// Returns the inputs of `column` for the row `row` of the task's row group: by their variables for a
-    /// column of cells, and by their names for one of whole row groups.
+    /// Returns the inputs of `column` for the row `row` of the task's row group: by their names, and for a
+    /// column of cells also by their variables.
     fn row_values<'a>(
         &'a self,
         task: &'a Task,
@@ -405,7 +405,7 @@ impl Shared {
     ) -> impl Iterator<Item = (&'a str, TemplateValue)> {
         let number = self.row_number(task.first_row, row);
         let seeds = buffer.seeds(row);
-        column.inputs.iter().filter_map(move |input| {
+        let keyed = column.inputs.iter().filter_map(move |input| {
             let value = match *input {
                 Input::RowNumber => TemplateValue::from(number),
                 Input::Seed(at) => TemplateValue::from(Serde(seeds.get(at)?)),
@@ -413,8 +413,9 @@ impl Shared {
                     TemplateValue::from(Serde(&**output_value(self.resolved.columns.get(at)?, buffer, at, row)?))
                 }
             };
-            Some((self.resolved.key_of(column, *input)?, value))
-        })
+            Some(self.resolved.keyed(column, *input, value))
+        });
+        keyed.flatten()
     }
 
     fn write(&self, group: &FinishedRowGroup) -> Result<(), SaveError> {

@@ -533,7 +533,8 @@ pub(super) struct RawRun {
     pub(super) degraded_window: Option<NonZeroU32>,
     /// The fraction of transient failures among them at which the run warns, or never. Default: 0.5
     pub(super) degraded_rate: Option<Checked<ShareOrNever>>,
-    /// How long a model may return only rate limits before the run stops, or never. Default: 10m
+    /// How long a model may return only rate limits before the run stops, or never. Default: 10m, with
+    /// batches 24h
     pub(super) rate_limit_patience: Option<Checked<DurationOrNever>>,
     /// How long a model may return only rate limits before calls use the next of a column's `models`.
     /// Default: 30s
@@ -548,7 +549,7 @@ pub(super) struct RawRun {
     /// dataset, all of its rows
     #[schemars(range(min = 1, max = MAX_ROWS))]
     pub(super) max_candidates: Option<WithSpan<u64>>,
-    /// The seed of all samplers. Default: 0
+    /// The seed of all samplers, and of the order of `shuffle`. Default: 0
     pub(super) seed: Option<u64>,
 }
 

@@ -28,7 +28,7 @@ use super::tools::ToolSet;
 use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate, render_extra};
 use crate::app::config::pipeline::structure::cut;
 use crate::app::provider::CallError;
-use crate::app::provider::chat::{ChatClient, Conversation, Message, Role};
+use crate::app::provider::chat::{ChatClient, Conversation, MAX_COMPLETION_TOKENS, Message, Role};
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::media::{MAX_CALL_BYTES, MAX_CALL_MEDIA, MediaKind, MediaReference};
 use crate::app::template::TemplateId;
@@ -328,9 +328,6 @@ async fn with_media<'a>(
 fn media_error(title: &str, why: &str) -> FillError {
     FillError::failed(FailureKind::Template, format!("`{title}`: {why}"))
 }
-
-/// The name that some providers have for the token limit.
-const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
 /// Returns the token limit of a call, if the file sets one.
 fn token_limit(conversation: &Conversation) -> Option<u64> {

@@ -140,7 +140,8 @@ pub struct FillContext<'a> {
     pub column: &'a str,
     /// The templates of the pipeline.
     pub templates: &'a Templates,
-    /// The variables of templates: the values of the row, or `rows` and `row_group`.
+    /// The variables of templates: the values of the row, which are here by their names, too, or `rows` and
+    /// `row_group`.
     pub values: &'a TemplateValue,
     /// The number of the row, or of the first row of the row group.
     pub row: u64,
@@ -166,7 +167,7 @@ impl FillContext<'_> {
         }
     }
 
-    /// Returns the value of the variable `name` as JSON; null if there is none.
+    /// Returns the value with the name `name`, or of the variable, as JSON; null if there is none.
     #[must_use]
     pub fn value(&self, name: &str) -> Value {
         let value = self.values.get_attr(name).ok().filter(|value| !value.is_undefined());

@@ -23,7 +23,7 @@ use crate::app::data::row_file::{Layout, ParquetCompression, RowFormat};
 use crate::app::run::columns::Fill;
 use crate::app::run::request::Partition;
 use crate::app::template::shape::Shape;
-use crate::app::template::{Condition, TemplateId, Templates};
+use crate::app::template::{Condition, TemplateId, TemplateValue, Templates};
 
 use names::Names;
 use output::OutputColumn;
@@ -350,14 +350,18 @@ impl ResolvedPipeline {
         self.variables.get(at).map(String::as_str)
     }
 
-    /// Returns the key of an input in the values that templates of `column` read: its variable, or in `rows`
-    /// its name.
-    #[must_use]
-    pub fn key_of(&self, column: &GeneratedColumn, input: Input) -> Option<&str> {
-        match column.strategy {
-            Strategy::Cell => self.variable(input),
-            Strategy::FullColumn | Strategy::FromScratch => self.input_name(input),
-        }
+    /// Returns the value of an input under each key that `column` reads it by: its name, and for a column of
+    /// cells also its variable.
+    pub fn keyed<'a>(
+        &'a self,
+        column: &GeneratedColumn,
+        input: Input,
+        value: TemplateValue,
+    ) -> impl Iterator<Item = (&'a str, TemplateValue)> + use<'a> {
+        let (name, is_cell) = (self.input_name(input), column.strategy == Strategy::Cell);
+        let variable = self.variable(input).filter(|variable| is_cell && name != Some(*variable));
+        let by_variable = variable.map(|variable| (variable, value.clone()));
+        by_variable.into_iter().chain(name.map(|name| (name, value)))
     }
 
     /// Returns the name of an input.
