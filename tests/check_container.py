@@ -1,9 +1,11 @@
-"""Checks the container file of docs/proxy.md without a container: `tests/check_container.py TARGET/debug/tidegate.d`.
+"""Checks the container file and the systemd unit of docs/proxy.md without either: `tests/check_container.py TARGET/debug/tidegate.d`.
 
 The argument is the list of files that the program was built from, which cargo writes. What `.dockerignore` lets through must have all of
-them, and the manifests of the workspace. The image has the Rust version of the workspace, and both stages have the same libraries.
+them, and the manifests of the workspace. The image has the Rust version of the workspace, and both stages have the same libraries. The unit starts a
+command that the program has, and leaves calls in flight the time to end.
 """
 
+import configparser
 import fnmatch
 import json
 import pathlib
@@ -94,10 +96,34 @@ def faults(dependencies: pathlib.Path, copy: pathlib.Path):
     print(f"{len(context)} files are in the build, {len(sources)} of them are what {program} is built from")
 
 
+def unit_faults(program: pathlib.Path):
+    """Yields what is wrong with the systemd unit."""
+    page = (ROOT / "docs/proxy.md").read_text()
+    [text] = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str
+    unit.read_string(text)
+    if unit.sections() != ["Unit", "Service", "Install"]:
+        yield f"the unit has the sections {unit.sections()}"
+        return
+    service = unit["Service"]
+    name, command, *files = service["ExecStart"].split()
+    usage = subprocess.run([program, command, "--help"], capture_output=True, text=True, check=False)
+    if pathlib.Path(name).name != program.name or usage.returncode or len(files) != 1:
+        yield f"the unit starts `{service['ExecStart']}`: {usage.stderr.strip()}"
+    [drain] = re.findall(r'^\| `drain` \| `"(\d+)s"`', page, re.MULTILINE)
+    [stop] = re.findall(r"^(\d+)s$", service["TimeoutStopSec"])
+    if int(stop) <= int(drain):
+        yield f"the unit kills the proxy after {stop} s, and calls have {drain} s to end"
+    if service["KillSignal"] != "SIGTERM":
+        yield f"the unit stops the proxy by {service['KillSignal']}, which does not drain"
+
+
 if len(sys.argv) != 2:
     sys.exit(__doc__)
 with tempfile.TemporaryDirectory() as scratch:
     found = list(faults(pathlib.Path(sys.argv[1]), pathlib.Path(scratch)))
+found += unit_faults(pathlib.Path(sys.argv[1]).with_suffix(""))
 for fault in found:
     print(fault, file=sys.stderr)
 sys.exit(1 if found else 0)

@@ -65,6 +65,8 @@ pub(super) enum ProxyError {
     UnknownTenant,
     /// No provider serves the model, or its limit of models is reached.
     UnknownModel { model: String },
+    /// The tenant may not call the model.
+    ModelOfOthers { model: String },
     /// No provider that serves the call has the requested name.
     UnknownProvider,
     /// The queue is full.
@@ -107,6 +109,7 @@ impl ProxyError {
             Self::ForeignHost { .. }
             | Self::ForeignOrigin { .. }
             | Self::ForeignSite { .. }
+            | Self::ModelOfOthers { .. }
             | Self::Forbidden { .. } => StatusCode::FORBIDDEN,
             Self::BadMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
@@ -165,6 +168,7 @@ impl ProxyError {
             Self::BadHeader { .. } => "tidegate_bad_header",
             Self::UnknownTenant => "tidegate_unknown_tenant",
             Self::UnknownModel { .. } => "model_not_found",
+            Self::ModelOfOthers { .. } => "tidegate_model_of_others",
             Self::UnknownProvider => "tidegate_unknown_provider",
             Self::QueueFull { .. } | Self::TooMuchHeld { .. } => "tidegate_queue_full",
             Self::Deadline { .. } => "tidegate_deadline",
@@ -280,6 +284,10 @@ impl fmt::Display for ProxyError {
                 "the request names no model, and no provider serves this call for every model; expected `model`",
             ),
             Self::UnknownModel { model } => write!(f, "no provider serves the model `{model}` for this call"),
+            Self::ModelOfOthers { model } if model.is_empty() => {
+                f.write_str("the request names no model, and this tenant may call some models only; expected `model`")
+            }
+            Self::ModelOfOthers { model } => write!(f, "this tenant may not call the model `{model}`"),
             Self::UnknownProvider => {
                 f.write_str("no provider has the name in x-tidegate-provider, or it does not serve this call")
             }

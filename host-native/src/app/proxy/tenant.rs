@@ -15,6 +15,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use parking_lot::RwLock;
 use tidegate_core::request::{GroupId, MAX_UNREGISTERED_TENANTS};
+use wildmatch::WildMatch;
 
 use super::config::{PriorityConfig, TenantBy, TenantsConfig};
 use super::error::ProxyError;
@@ -61,6 +62,8 @@ pub(super) struct Tenant {
     /// module.
     pub(super) is_label: bool,
     weight: f64,
+    /// Patterns of the models that it may call.
+    models: Vec<WildMatch>,
     groups: [Group; 3],
 }
 
@@ -76,7 +79,16 @@ pub(super) struct Group {
 
 impl Tenant {
     fn new(name: &str, weight: f64, is_label: bool) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), is_label, weight, groups: Default::default() })
+        Self::with_models(name, weight, is_label, vec![WildMatch::new("*")])
+    }
+
+    fn with_models(name: &str, weight: f64, is_label: bool, models: Vec<WildMatch>) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), is_label, weight, models, groups: Default::default() })
+    }
+
+    /// Returns whether it may call `model`, or make calls without a model if that is empty.
+    pub(super) fn may_call(&self, model: &str) -> bool {
+        self.models.iter().any(|pattern| pattern.matches(model))
     }
 
     pub(super) fn group(&self, level: Level) -> &Group {
@@ -101,7 +113,7 @@ impl Tenants {
         let mut seen = BTreeMap::new();
         let mut by_key = BTreeMap::new();
         for known in &config.known {
-            let tenant = Tenant::new(&known.name, known.weight, true);
+            let tenant = Tenant::with_models(&known.name, known.weight, true, known.models.clone());
             if let Some(key) = known.key {
                 by_key.insert(key, Arc::clone(&tenant));
             }
@@ -228,7 +240,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_configured_key_maps_to_its_tenant_and_another_key_is_named_by_its_digest() {
-        let people = KnownTenant { name: "people".to_string(), weight: 4.0, key: Some(sha256(b"sk-people")) };
+        let people = KnownTenant {
+            name: "people".to_string(),
+            weight: 4.0,
+            models: Vec::new(),
+            key: Some(sha256(b"sk-people")),
+        };
         let config = TenantsConfig { by: TenantBy::ApiKey, known: vec![people], ..TenantsConfig::default() };
         let tenants = tenants(config);
         let of = |key: &str| tenants.of(&headers("authorization", key)).unwrap().name.to_string();

@@ -137,6 +137,27 @@ async fn only_passthrough_paths_are_forwarded_and_only_to_their_provider() {
 }
 
 #[tokio::test]
+async fn a_tenant_calls_only_its_own_models_whatever_provider_it_selects() {
+    let (other, seen_of_other) = provider();
+    let tenants = "[tenants]\nby = \"header:x-tenant\"\n[[tenants.known]]\nname = \"small\"\nmodels = [\"cheap-*\"]\n";
+    let second = format!("{tenants}[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
+    let world = World::new("serves = [\"echo\", \"cheap-*\"]", &second).await;
+    let of = async |tenant: &str, more: &str, body: &str| {
+        let headers = format!("{JSON}x-tenant: {tenant}\r\n{more}");
+        status(&call(&world, "POST", CHAT, &headers, body).await).to_string()
+    };
+    let selected = "x-tidegate-provider: q\r\n";
+    for more in ["", selected] {
+        assert_eq!(of("small", more, "{\"model\":\"cheap-1\"}").await, "200");
+        assert_eq!(of("other", more, "{\"model\":\"echo\"}").await, "200");
+        for body in ["{\"model\":\"echo\"}", "{\"model\":\"CHEAP-1\"}", "{}", "{\"model\":null}"] {
+            assert_eq!(of("small", more, body).await, "403", "{more} {body}");
+        }
+    }
+    assert_eq!((world.seen.calls(), seen_of_other.calls()), (2, 2));
+}
+
+#[tokio::test]
 async fn a_provider_selected_by_name_serves_only_its_own_models() {
     let (other, seen_of_other) = provider();
     let second = format!("[[providers]]\nname = \"q\"\nbase_url = \"{other}\"\nserves = [\"cheap-*\"]");

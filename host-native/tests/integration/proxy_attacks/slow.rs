@@ -146,16 +146,31 @@ async fn connections_of_one_address_beyond_its_limit_get_429() {
     assert_third_connection_is_refused("[connections]\nmax_connections_per_address = 2", "429", &parts).await;
 }
 
+/// Returns the number of calls in flight.
+async fn in_flight(world: &World) -> String {
+    let answer = send(world, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+    let (_, count) = answer.split_once("\"in_flight\":").expect(&answer);
+    count.chars().take_while(char::is_ascii_digit).collect()
+}
+
 #[tokio::test]
 async fn a_client_that_does_not_read_its_response_is_disconnected() {
-    // The metrics of many tenants fill every buffer between proxy and client, since the client reads nothing.
-    let world = World::new("", "[connections]\nwrite_timeout = \"300ms\"").await;
-    let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
-    let ask = "GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(2_000);
-    // The proxy stops reading when it cannot write, and then closes the connection.
-    let mut sent = 0;
-    while sent < 200 && stream.write_all(ask.as_bytes()).await.is_ok() {
-        sent += 1;
+    for (write_timeout, is_freed) in [("300ms", true), ("1h", false)] {
+        let world = World::new("", &format!("[connections]\nwrite_timeout = \"{write_timeout}\"")).await;
+        let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
+        // More than the buffers between proxy and client hold.
+        let body = "{\"model\":\"unmetered-1000000\",\"stream\":true}";
+        let head = format!(
+            "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + body).as_bytes()).await.unwrap();
+        until(async || in_flight(&world).await, |count| count == "1").await;
+        if is_freed {
+            until(async || in_flight(&world).await, |count| count == "0").await;
+        } else {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            assert_eq!(in_flight(&world).await, "1", "nothing else ends the call");
+        }
     }
-    assert!(sent < 200, "the connection is still open");
 }

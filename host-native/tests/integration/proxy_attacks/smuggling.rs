@@ -4,7 +4,7 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{CHAT, SHORT, send, status, upstream};
+use super::{CHAT, SHORT, read, send, status, upstream};
 use crate::support::world::World;
 
 /// The hidden request: a call that the proxy must admit separately.
@@ -18,16 +18,41 @@ fn head(lines: &str) -> String {
     format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{lines}\r\n")
 }
 
-/// Sends `bytes`, and asserts that at most the outer request reaches the provider. `is_admitted` says whether
-/// it must.
-async fn attack(what: &str, bytes: String, is_admitted: bool) {
+/// What must happen to the outer request of an attack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outer {
+    Refused,
+    /// It is served, and every parser finds the same end of it.
+    Served,
+    /// It is served, but parsers may disagree on its end, so nothing after it is read.
+    ServedLast,
+}
+
+/// Sends `bytes`, and asserts that at most the outer request reaches the provider, also if the rest comes
+/// after the response to it.
+async fn attack(what: &str, bytes: String, outer: Outer) {
     let world = World::new("api_key_env = \"PROVIDER_KEY\"", SHORT).await;
     let answer = send(&world, &bytes).await;
     let seen = upstream(&world);
     assert!(seen.is_empty() || seen == [format!("POST {CHAT}")], "{what}: {seen:?}");
-    assert_eq!(!seen.is_empty(), is_admitted, "{what}: {answer}");
-    if !is_admitted {
-        assert!(matches!(status(&answer), "400" | "408" | "413" | "431"), "{what}: {answer}");
+    assert_eq!(seen.is_empty(), outer == Outer::Refused, "{what}: {answer}");
+    match outer {
+        Outer::Refused => assert!(matches!(status(&answer), "400" | "408" | "413" | "431"), "{what}: {answer}"),
+        Outer::Served => {}
+        Outer::ServedLast => {
+            let mut stream = TcpStream::connect(world.proxy.address()).await.unwrap();
+            stream.write_all(bytes.strip_suffix(HIDDEN).unwrap_or(&bytes).as_bytes()).await.unwrap();
+            let mut answer = Vec::with_capacity(1 << 16);
+            while !answer.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+                assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{what}: no response");
+            }
+            // The proxy may have closed the connection.
+            let _ = stream.write_all(HIDDEN.as_bytes()).await;
+            let answer = String::from_utf8_lossy(&answer).to_string() + &read(stream).await;
+            assert!(answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{what}: {answer}");
+            assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{what}: {answer}");
+            assert_eq!(upstream(&world), [format!("POST {CHAT}"), format!("POST {CHAT}")], "{what}");
+        }
     }
 }
 
@@ -36,11 +61,11 @@ async fn a_content_length_with_a_transfer_encoding_smuggles_no_request() {
     let chunked = format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
     let len = chunked.len() + HIDDEN.len();
     let both = format!("content-length: {len}\r\ntransfer-encoding: chunked\r\n");
-    attack("CL.TE", format!("{}{chunked}{HIDDEN}", head(&both)), true).await;
+    attack("CL.TE", format!("{}{chunked}{HIDDEN}", head(&both)), Outer::ServedLast).await;
     let both = format!("transfer-encoding: chunked\r\ncontent-length: {len}\r\n");
-    attack("TE.CL, encoding first", format!("{}{chunked}{HIDDEN}", head(&both)), true).await;
+    attack("TE.CL, encoding first", format!("{}{chunked}{HIDDEN}", head(&both)), Outer::ServedLast).await;
     let both = "content-length: 4\r\ntransfer-encoding: chunked\r\n";
-    attack("TE.CL", format!("{}{chunked}{HIDDEN}", head(both)), true).await;
+    attack("TE.CL", format!("{}{chunked}{HIDDEN}", head(both)), Outer::ServedLast).await;
 }
 
 #[tokio::test]
@@ -57,13 +82,18 @@ async fn two_content_lengths_smuggle_no_request() {
         ("a space before the colon", format!("content-length : {len}\r\n")),
         ("folded", format!("content-length:\r\n {len}\r\n")),
     ] {
-        attack(what, format!("{}{BODY}{HIDDEN}", head(&lines)), false).await;
+        attack(what, format!("{}{BODY}{HIDDEN}", head(&lines)), Outer::Refused).await;
     }
     // The parser takes two equal lengths for one.
     let equal = format!("content-length: {len}\r\ncontent-length: {len}\r\n");
-    attack("two equal ones", format!("{}{BODY}{HIDDEN}", head(&equal)), true).await;
+    attack("two equal ones", format!("{}{BODY}{HIDDEN}", head(&equal)), Outer::Served).await;
     // Some parsers read it as octal.
-    attack("a leading zero", format!("{}{BODY}{HIDDEN}", head(&format!("content-length: 0{len}\r\n"))), true).await;
+    attack(
+        "a leading zero",
+        format!("{}{BODY}{HIDDEN}", head(&format!("content-length: 0{len}\r\n"))),
+        Outer::ServedLast,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -85,14 +115,14 @@ async fn no_spelling_of_a_transfer_encoding_smuggles_a_request() {
         ("after an empty one", "transfer-encoding: , chunked\r\n"),
         ("in another line", "transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n"),
     ] {
-        attack(what, format!("{}{chunked}{HIDDEN}", head(line)), false).await;
+        attack(what, format!("{}{chunked}{HIDDEN}", head(line)), Outer::Refused).await;
     }
     for (what, line) in [
         ("upper case", "Transfer-Encoding: CHUNKED\r\n"),
         ("a tab", "transfer-encoding:\tchunked\r\n"),
         ("spaces", "transfer-encoding:  chunked  \r\n"),
     ] {
-        attack(what, format!("{}{chunked}{HIDDEN}", head(line)), true).await;
+        attack(what, format!("{}{chunked}{HIDDEN}", head(line)), Outer::ServedLast).await;
     }
 }
 
@@ -108,13 +138,13 @@ async fn no_chunk_size_smuggles_a_request() {
         ("no number", format!("zz\r\n{BODY}\r\n0\r\n\r\n")),
         ("cut off", format!("ff\r\n{BODY}")),
     ] {
-        attack(what, format!("{}{chunks}{HIDDEN}", head("transfer-encoding: chunked\r\n")), false).await;
+        attack(what, format!("{}{chunks}{HIDDEN}", head("transfer-encoding: chunked\r\n")), Outer::Refused).await;
     }
     for (what, chunks) in [
         ("an extension", format!("10;a=b\r\n{BODY}\r\n0\r\n\r\n")),
         ("trailers", format!("10\r\n{BODY}\r\n0\r\ncontent-length: 5\r\nhost: evil.example\r\n\r\n")),
     ] {
-        attack(what, format!("{}{chunks}{HIDDEN}", head("transfer-encoding: chunked\r\n")), true).await;
+        attack(what, format!("{}{chunks}{HIDDEN}", head("transfer-encoding: chunked\r\n")), Outer::ServedLast).await;
     }
 }
 
@@ -123,25 +153,25 @@ async fn no_line_ending_smuggles_a_request() {
     let len = BODY.len();
     let call =
         format!("POST {CHAT} HTTP/1.1\nhost: localhost\ncontent-type: application/json\ncontent-length: {len}\n\n");
-    attack("bare line feeds", format!("{call}{BODY}"), true).await;
+    attack("bare line feeds", format!("{call}{BODY}"), Outer::ServedLast).await;
     let lines = format!("x: y\ntransfer-encoding: chunked\r\ncontent-length: {len}\r\n");
     let world = World::new("", SHORT).await;
     send(&world, format!("{}{BODY}{HIDDEN}", head(&lines))).await;
     assert!(upstream(&world).is_empty(), "a line feed ends a line: {:?}", upstream(&world));
     // The second server would not see this length, and would take the body for the next request.
     let lines = format!("x: y\ncontent-length: {len}\r\n");
-    attack("a line feed before a length", format!("{}{BODY}{HIDDEN}", head(&lines)), true).await;
-    attack("a line feed at the end", format!("{call}{BODY}{HIDDEN}"), true).await;
+    attack("a line feed before a length", format!("{}{BODY}{HIDDEN}", head(&lines)), Outer::ServedLast).await;
+    attack("a line feed at the end", format!("{call}{BODY}{HIDDEN}"), Outer::ServedLast).await;
     // The parser skips empty lines before a request line.
-    attack("an empty line first", format!("\r\n{call}{BODY}{HIDDEN}"), true).await;
-    attack("two empty lines first", format!("\r\n\r\n{}{BODY}{HIDDEN}", head(&lines)), true).await;
+    attack("an empty line first", format!("\r\n{call}{BODY}{HIDDEN}"), Outer::ServedLast).await;
+    attack("two empty lines first", format!("\r\n\r\n{}{BODY}{HIDDEN}", head(&lines)), Outer::ServedLast).await;
     for (what, lines) in [
         ("a bare return in a value", format!("x: y\rcontent-length: 0\r\ncontent-length: {len}\r\n")),
         ("a folded line", format!("x: y\r\n z\r\ncontent-length: {len}\r\n")),
         ("a null in a value", format!("x: \0\r\ncontent-length: {len}\r\n")),
         ("no colon", format!("content-length {len}\r\n")),
     ] {
-        attack(what, format!("{}{BODY}", head(&lines)), false).await;
+        attack(what, format!("{}{BODY}", head(&lines)), Outer::Refused).await;
     }
 }
 

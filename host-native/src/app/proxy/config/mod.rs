@@ -52,6 +52,7 @@
 //! [[tenants.known]]
 //! name = "people"
 //! weight = 4.0                    # 0.001 to 1000
+//! models = ["*-mini"]             # patterns of the models that it may call; default: all
 //! key_env = "PEOPLE_KEY"          # with api_key only: the variable with its key; or `key_sha256`
 //!
 //! [queue]
@@ -83,6 +84,7 @@ use std::time::Duration as StdDuration;
 
 use http::HeaderName;
 use reqwest::Url;
+use wildmatch::WildMatch;
 
 use crate::app::config::document::Document;
 use crate::app::config::schema::schema_text;
@@ -160,6 +162,8 @@ pub struct KnownTenant {
     pub name: String,
     /// The weight of the tenant.
     pub weight: f64,
+    /// Patterns of the models that it may call \[all\].
+    pub models: Vec<WildMatch>,
     /// The SHA-256 of its key, with [`TenantBy::ApiKey`].
     pub key: Option<[u8; 32]>,
 }
@@ -306,6 +310,11 @@ impl ProxyConfig {
     }
 }
 
+/// Compiles patterns of models.
+fn patterns(given: Vec<Text>) -> Vec<WildMatch> {
+    given.into_iter().map(|Checked(pattern)| WildMatch::new(&pattern)).collect()
+}
+
 fn weight(given: Option<Checked<Weight>>, default: f64) -> f64 {
     given.map_or(default, |Checked(Weight(weight))| weight)
 }
@@ -327,8 +336,9 @@ fn check_tenants(
             return Err(file.error(name.span(), message).expected("a name that no other tenant has"));
         }
         let key = check_tenant_key(file, &entry, &by, environment)?;
-        let Table(RawTenant { name, weight: given, .. }) = entry.into_inner();
-        known.push(KnownTenant { name: name.into_inner().0, weight: weight(given, 1.0), key });
+        let Table(RawTenant { name, weight: given, models, .. }) = entry.into_inner();
+        let models = models.map_or_else(|| vec![WildMatch::new("*")], patterns);
+        known.push(KnownTenant { name: name.into_inner().0, weight: weight(given, 1.0), models, key });
     }
     let default_weight = weight(raw.default_weight, 1.0);
     Ok(TenantsConfig { by, default_weight, require_known: raw.require_known.unwrap_or(false), known })

@@ -10,7 +10,7 @@ use reqwest::{Certificate, Url};
 use wildmatch::WildMatch;
 
 use super::raw::{ClientKey, RawPassthrough, RawProvider, RawProviderModel};
-use super::{Environment, key_from};
+use super::{Environment, key_from, patterns};
 use crate::app::config::budgets::RawBudgets;
 use crate::app::config::document::Document;
 use crate::app::config::limit::{LimitKeys, LimitSettings, read_limit};
@@ -157,9 +157,7 @@ fn check_provider(
             .map(|rule| check_passthrough(file, rule.get()))
             .collect::<Result<_, _>>()?,
         api_key,
-        serves: raw.serves.map_or(defaults.serves, |patterns| {
-            patterns.into_iter().map(|Checked(pattern)| WildMatch::new(&pattern)).collect()
-        }),
+        serves: raw.serves.map_or(defaults.serves, patterns),
         rename: raw.rename.into_iter().map(|(requested, Checked(sent))| (requested, sent)).collect(),
         stream_usage: raw.stream_usage.unwrap_or(defaults.stream_usage),
         timeout: timeout.map_or(defaults.timeout, StdDuration::from),

@@ -225,6 +225,8 @@ pub(super) struct RawTenant {
     pub(super) name: WithSpan<Text>,
     /// The weight of the tenant: its share relative to others. Default: 1
     pub(super) weight: Option<Checked<Weight>>,
+    /// Patterns of the models that the tenant may call: `*` matches any text, `?` one character. Default: all
+    pub(super) models: Option<Vec<Text>>,
     /// With `api_key` only: the environment variable that contains its key
     pub(super) key_env: Option<WithSpan<Text>>,
     /// With `api_key` only: the SHA-256 of its key, in hexadecimal

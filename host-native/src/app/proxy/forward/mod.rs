@@ -79,6 +79,10 @@ pub(super) async fn handle(
     }
     let parsed = ParsedRequest::read(if is_empty { MediaType::Empty } else { media }, body).await?;
     let named = parsed.model.as_deref().or(endpoint.model.as_deref());
+    // What has no body calls no model.
+    if (named.is_some() || endpoint.body != BodyKind::Empty) && !tenant.may_call(named.unwrap_or_default()) {
+        return Err(ProxyError::ModelOfOthers { model: named.unwrap_or_default().chars().take(80).collect() });
+    }
     let is_served = |upstream: &Upstream| endpoint.is_served_by(upstream, &parts.method, path);
     // A provider may take a model of its own choice for a request without one. That may be one that it does
     // not serve here, or that has limits of its own.
