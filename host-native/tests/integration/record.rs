@@ -164,6 +164,18 @@ fn two_outputs_to_the_same_file_are_rejected_under_any_spelling() {
     }
     let regress = scratch.run(&["regress", "--quick", "--update-baseline", "new.jsonl", "--report", "./new.jsonl"]);
     assert!(regress.code == 2 && regress.stderr.contains("--update-baseline and --report name one file"));
+    let regress = scratch.run(&["regress", "--quick", "--baseline", "there.jsonl", "--report", "hard.jsonl"]);
+    assert!(regress.code == 2 && regress.stderr.contains("--baseline and --report name one file"));
+    let simulate = scratch.run(&["simulate", "there.jsonl", "--trace", "link.jsonl"]);
+    assert_eq!(simulate.code, 2);
+    scratch.write("s.toml", &scratch.run(&["simulate", "outage", "--dump"]).stdout);
+    let simulate = scratch.run(&["simulate", "s.toml", "--trace", "./s.toml"]);
+    assert!(
+        simulate.code == 2 && simulate.stderr.contains("SCENARIO and --trace name one file"),
+        "{}",
+        simulate.stderr
+    );
+    assert!(!fs::read_to_string(scratch.path("s.toml")).unwrap().is_empty());
     assert_eq!(fs::read_to_string(scratch.path("there.jsonl")).unwrap(), "kept");
     assert!(!scratch.path("out").exists() && !scratch.path("new.jsonl").exists(), "no file is left behind");
     scratch

@@ -26,7 +26,7 @@ use tidegate_core::sim::world::World;
 
 use crate::app::config::pipeline::{FileError, SourceText};
 use crate::app::error::{Error, Exit};
-use crate::app::output::OutputError;
+use crate::app::output::{OutputError, open_all};
 use crate::app::report::progress::{ProgressReporter, ProgressView, REFRESH};
 use crate::observe::perfetto::PerfettoSink;
 use args::{PolicyName, SimulateArgs};
@@ -50,6 +50,8 @@ pub fn simulate(args: &SimulateArgs) -> Result<(String, Exit), Error> {
     }
     let screen = &mut ProgressReporter::new(!io::stderr().is_terminal(), false);
     let world = if let Some(path) = &args.trace {
+        let read = args.scenario.as_deref().map(|name| ("SCENARIO", Path::new(name)));
+        open_all([("--trace", path)], read.as_slice(), None)?;
         run_with_trace(path, &scenario, args.seed, screen)?
     } else {
         let world = World::accounted(&scenario, args.seed).map_err(scenario_error)?;

@@ -33,6 +33,10 @@ pub fn regress(args: &RegressArgs) -> Result<(String, Exit), Error> {
     let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
     // They are written at the end.
     open_all(files, &[], None)?.into_iter().for_each(OutputFile::discard);
+    // A baseline may be updated in place, but not become a page.
+    let read = args.baseline.as_deref().map(|path| ("--baseline", path));
+    let page = args.report.iter().map(|path| ("--report", path));
+    open_all(page, read.as_slice(), None)?.into_iter().for_each(OutputFile::discard);
     // Read first, so that an invalid baseline is reported before minutes of work.
     let baseline = args.baseline.as_deref().map(Baseline::load).transpose()?;
     let cases = if args.quick { quick_cases() } else { cases() };
