@@ -210,4 +210,30 @@ fn a_dry_run_lists_what_its_estimate_leaves_out_where_the_pipeline_uses_it() {
         ]
     );
     assert_eq!(left_out(&llm("sure", "x", "output = \"json\"\nschema_retries = 0")), [retries]);
+    let model = |name: &str, domain: &str| {
+        format!(
+            "[[models]]\nname = \"{name}\"\nprovider = \"mock\"\nmax_parallel = 1\ndomain = \"{domain}\"\nmock = {{}}\n"
+        )
+    };
+    let column = |name: &str, keys: &str| format!("[[columns]]\nname = \"{name}\"\n{keys}\n");
+    let columns = llm("long", "x", "")
+        + &model("second", "chat")
+        + &model("embedder", "embedding")
+        + &model("painter", "image")
+        + &column("either", "models = [\"m\", \"second\"]\nprompt = \"x\"")
+        + &column("thoughts", "kind = \"reasoning\"\nof = \"either\"")
+        + &column("vector", "kind = \"embedding\"\nmodel = \"embedder\"\ninput = \"x\"\nbatch_size = 8")
+        + &column("cover", "kind = \"image\"\nmodel = \"painter\"\nprompt = \"x\"")
+        + &column("sized", "kind = \"image\"\nmodel = \"painter\"\nprompt = \"x\"\nanswer_tokens = 900");
+    assert_eq!(
+        left_out(&columns),
+        [
+            retries,
+            "calls of `either` to its second model and later ones",
+            "the reasoning for `either`, other than by its `answer_tokens`",
+            "calls for parts of the texts of `vector`, if a model rejects some of them",
+            "the images that `cover` makes, since it has no `answer_tokens`",
+            "the images that `sized` makes, other than by their `answer_tokens`",
+        ]
+    );
 }

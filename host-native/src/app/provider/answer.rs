@@ -317,7 +317,8 @@ impl CallError {
 }
 
 /// The paths below `base_url` to which requests are sent.
-const ENDPOINTS: [&str; 5] = ["/chat/completions", "/embeddings", "/images/generations", "/messages", "/responses"];
+const ENDPOINTS: [&str; 7] =
+    ["/batches", "/chat/completions", "/embeddings", "/files", "/images/generations", "/messages", "/responses"];
 
 /// Returns the error for a response, or `None` if its status is success. `now` is the wall-clock time, for
 /// dates in headers.
@@ -333,8 +334,11 @@ pub fn error_for(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Syst
             let location = excerpt(location.split(['?', '#']).next().unwrap_or_default());
             let base_url =
                 ENDPOINTS.iter().find_map(|path| location.strip_suffix(path)).filter(|url| url.contains("://"));
-            let base_url = base_url.map_or_else(|| "the final address".to_string(), |base_url| format!("`{base_url}`"));
-            error.map_detail(|_| format!("it redirects to {location}; set `base_url` to {base_url}"))
+            let advice = match base_url {
+                Some(base_url) => format!("set `base_url` to `{base_url}`"),
+                None => "set `base_url`, or `url` of a judge, to the final address".to_string(),
+            };
+            error.map_detail(|_| format!("it redirects to {location}; {advice}"))
         }
         _ => error,
     })
@@ -431,8 +435,11 @@ mod tests {
                 "https://new.example/v1/chat/completions?key=s3",
                 "https://new.example/v1/chat/completions; set `base_url` to `https://new.example/v1`",
             ),
-            ("https://new.example/login", "https://new.example/login; set `base_url` to the final address"),
-            ("/v2/chat/completions", "/v2/chat/completions; set `base_url` to the final address"),
+            (
+                "https://new.example/login",
+                "https://new.example/login; set `base_url`, or `url` of a judge, to the final address",
+            ),
+            ("/v2/chat/completions", "/v2/chat/completions; set `base_url`, or `url` of a judge, to the final address"),
         ] {
             let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(location))]);
             let error = error_for(StatusCode::PERMANENT_REDIRECT, &headers, b"moved", SystemTime::UNIX_EPOCH).unwrap();

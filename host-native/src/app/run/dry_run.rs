@@ -14,7 +14,7 @@ use crate::app::error::Error;
 use crate::app::output::{EarlierOutput, ExistingOutput, ExportFile, RemainingWork, remaining_work};
 use crate::app::provider::cost::{self, Money};
 use crate::app::render::table::{row, write_table};
-use crate::app::run::columns::Fill;
+use crate::app::run::columns::{AnswerPart, Fill};
 use crate::app::run::estimate::{ColumnEstimate, SAMPLE_ROWS, estimate_rows};
 use crate::app::run::manifest::manifest;
 use crate::app::run::models::plan_gate;
@@ -248,6 +248,13 @@ fn not_included(file: &PipelineFile, resolved: &ResolvedPipeline) -> Vec<String>
             }
             Fill::Image(image) if image.answer_tokens.is_none() => {
                 list.push(format!("the images that `{name}` makes, since it has no `answer_tokens`"));
+            }
+            Fill::OfAnswer { of, part: AnswerPart::Reasoning } => {
+                let of = &resolved.columns[*of].name;
+                list.push(format!("the reasoning for `{of}`, other than by its `answer_tokens`"));
+            }
+            Fill::Embedding(embedding) if embedding.batch_size > 1 => {
+                list.push(format!("calls for parts of the texts of `{name}`, if a model rejects some of them"));
             }
             Fill::Image(_) => {
                 list.push(format!("the images that `{name}` makes, other than by their `answer_tokens`"));

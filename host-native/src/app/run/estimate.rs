@@ -425,6 +425,20 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_in_the_request_and_a_token_limit_of_the_model_count() {
+        let schema = r#"{ type = "object", properties = { score = { type = "integer" } } }"#;
+        let all = estimates(&format!(
+            "extra_body = {{ max_completion_tokens = 900 }}\n\
+             [[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\n\
+             [[columns]]\nname = \"b\"\nmodel = \"m\"\nprompt = \"x\"\nschema = {schema}\n\
+             [[columns]]\nname = \"c\"\nmodel = \"m\"\nprompt = \"x\"\nextra = {{ max_completion_tokens = 70 }}\n"
+        ));
+        assert_eq!(all.iter().map(|it| it.output_tokens).collect::<Vec<_>>(), [900_000, 900_000, 70_000]);
+        let text = r#"{"properties":{"score":{"type":"integer"}},"type":"object"}"#;
+        assert_eq!(all[1].input_tokens - all[0].input_tokens, 1_000 * text.len().div_ceil(4) as u64);
+    }
+
+    #[test]
     fn a_condition_on_the_dataset_is_evaluated_and_one_on_an_answer_is_assumed_to_hold() {
         let all = estimates(
             "[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"x\"\nwhen = \"id | int is divisibleby 4\"\n\

@@ -57,6 +57,8 @@ pub struct LlmFill {
     pub top_p: Option<CallOption<f64>>,
     /// The maximum number of tokens of an answer.
     pub max_tokens: Option<CallOption<u32>>,
+    /// The token limit that the model has for all its answers.
+    pub model_limit: Option<u64>,
     /// The maximum number of tokens of a second call after a truncated answer.
     pub retry_max_tokens: Option<u32>,
     /// Whether a truncated answer is used like a complete one.
@@ -164,8 +166,8 @@ impl LlmFill {
         self.messages.iter().any(|message| !message.media.is_empty())
     }
 
-    /// Returns the estimated tokens of a call without media: the likely number for the text sent, and for the
-    /// answer `answer_tokens`, else `max_tokens`, else 256.
+    /// Returns the estimated tokens of a call without media: the likely number for the text, tools and schema
+    /// that are sent, and for the answer `answer_tokens`, else its token limit, else 256.
     #[must_use]
     pub fn estimate(&self, conversation: &Conversation) -> Usage {
         let message_tokens = |message: &Message| {
@@ -173,14 +175,31 @@ impl LlmFill {
             let calls = calls.map(|call| tokens::likely(&call.name).saturating_add(tokens::likely(&call.arguments)));
             calls.fold(tokens::likely(&message.content).saturating_add(MESSAGE_OVERHEAD_TOKENS), u32::saturating_add)
         };
-        let input = conversation.messages.iter().map(message_tokens).fold(self.tools.tokens(), u32::saturating_add);
-        Usage::tokens(input, self.answer_tokens.or(conversation.max_tokens).unwrap_or(DEFAULT_ANSWER_TOKENS))
+        let of_schema = self.structure.as_ref().map_or(0, |structure| structure.tokens);
+        let beside = self.tools.tokens().saturating_add(of_schema);
+        let input = conversation.messages.iter().map(message_tokens).fold(beside, u32::saturating_add);
+        let limit = self.token_limit(conversation).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+        Usage::tokens(input, self.answer_tokens.or(limit).unwrap_or(DEFAULT_ANSWER_TOKENS))
+    }
+
+    /// Returns the token limit of a call, if the file sets one.
+    fn token_limit(&self, conversation: &Conversation) -> Option<u64> {
+        let extra = conversation.extra.get(MAX_COMPLETION_TOKENS).and_then(Value::as_u64);
+        extra.or(conversation.max_tokens.map(u64::from)).or(self.model_limit)
+    }
+
+    /// Returns why a truncated answer is an error.
+    fn truncation(&self, conversation: &Conversation) -> String {
+        match self.token_limit(conversation) {
+            Some(limit) => format!("the answer was cut off at {limit} tokens"),
+            None => "the answer was cut off at the token limit of the provider".to_string(),
+        }
     }
 
     /// Sets the token limit of a second call after a truncated answer. Returns whether there is a higher one.
     fn raise_token_limit(&self, conversation: &mut Conversation) -> bool {
         let Some(raised) = self.retry_max_tokens else { return false };
-        let limit = token_limit(conversation);
+        let limit = self.token_limit(conversation);
         if limit.is_some_and(|limit| limit >= u64::from(raised)) {
             return false;
         }
@@ -265,7 +284,7 @@ impl LlmFill {
                     continue;
                 }
                 if !self.keep_truncated {
-                    return failed(FailureKind::TruncatedAnswer, truncation(&conversation));
+                    return failed(FailureKind::TruncatedAnswer, self.truncation(&conversation));
                 }
             }
             let ChatAnswer { text, reasoning, turn, .. } = answer;
@@ -327,20 +346,6 @@ async fn with_media<'a>(
 
 fn media_error(title: &str, why: &str) -> FillError {
     FillError::failed(FailureKind::Template, format!("`{title}`: {why}"))
-}
-
-/// Returns the token limit of a call, if the file sets one.
-fn token_limit(conversation: &Conversation) -> Option<u64> {
-    let extra = conversation.extra.get(MAX_COMPLETION_TOKENS);
-    extra.map_or(conversation.max_tokens.map(u64::from), Value::as_u64)
-}
-
-/// Returns why a truncated answer is an error.
-fn truncation(conversation: &Conversation) -> String {
-    match token_limit(conversation) {
-        Some(limit) => format!("the answer was cut off at {limit} tokens"),
-        None => "the answer was cut off at the token limit of the provider".to_string(),
-    }
 }
 
 fn number<T: Copy + DeserializeOwned>(

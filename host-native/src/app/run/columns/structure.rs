@@ -10,6 +10,7 @@ use super::json_in_text::json_values;
 use crate::app::config::pipeline::structure::{compile_schema, cut};
 use crate::app::config::pipeline::{JsonMode, OutputForm};
 use crate::app::template::shape::resolve_reference;
+use crate::app::tokens;
 
 /// The maximum number of schema violations that are listed at once.
 const MAX_VIOLATIONS: usize = 5;
@@ -20,6 +21,8 @@ pub struct AnswerFormat {
     output: OutputForm,
     schema: Option<(Value, Validator)>,
     mode: JsonMode,
+    /// The likely number of tokens of the schema, if the request contains it beside the messages.
+    pub tokens: u32,
     /// How often the model is asked again after a wrong answer.
     pub retries: u32,
 }
@@ -31,7 +34,9 @@ impl AnswerFormat {
     /// If the schema does not compile.
     pub fn new(output: OutputForm, schema: Option<&Value>, mode: JsonMode, retries: u32) -> Result<Self, String> {
         let schema = schema.map(|schema| Ok::<_, String>((schema.clone(), compile_schema(schema)?))).transpose()?;
-        Ok(Self { output, schema, mode, retries })
+        let sent = schema.as_ref().filter(|_| mode == JsonMode::Schema);
+        let tokens = sent.map_or(0, |(schema, _)| tokens::likely(&schema.to_string()));
+        Ok(Self { output, schema, mode, tokens, retries })
     }
 
     /// Returns the schema, if there is one.
