@@ -9,7 +9,9 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use crate::app::error::{Error, Exit};
-use crate::app::output::{CallLine, DroppedLine, ModelCallCounts, OutputError, RunState, StoredOutput, StoredRowGroup};
+use crate::app::output::{
+    CallLine, DroppedLine, ModelCallCounts, OutputError, RunState, StoredOutput, StoredRowGroup, open_all,
+};
 use crate::app::provider::chat::Role;
 use crate::app::render::page::page;
 
@@ -78,6 +80,8 @@ pub fn inspect(request: &InspectRequest) -> Result<(String, Exit), Error> {
     }
     let heading = heading(&output, &found);
     let Some(path) = &request.html else { return Ok((text(request, &heading, &found), Exit::Done)) };
+    // It is made of the files there, and must not replace one.
+    open_all([("--html", path)], &[], Some(&request.out))?;
     let written = std::fs::write(path, page(&output.manifest.pipeline, STYLE, &markup(&heading, &found)));
     written.map_err(|source| OutputError::Io { path: path.clone(), source })?;
     Ok((format!("{} rows in {}\n", found.rows.len(), path.display()), Exit::Done))
@@ -97,7 +101,8 @@ impl Found {
         let limit = usize::try_from(request.limit.unwrap_or(DEFAULT_LIMIT)).unwrap_or(usize::MAX);
         for (number, (values, dropped)) in shown {
             if request.row.is_none_or(|row| row == number) && self.rows.len() < limit {
-                let calls = calls.extract_if(.., |line| line.row == Some(number)).collect();
+                // The calls for the whole row group are shown once, with its first row that is shown.
+                let calls = calls.extract_if(.., |line| line.row.is_none_or(|row| row == number)).collect();
                 self.rows.push(RowView { number, dropped, values, calls });
             }
         }
@@ -145,7 +150,10 @@ fn describe(call: &CallLine) -> String {
             _ => format!("{calls} of {model} ({retries} retries)"),
         }
     };
-    let calls = call.models.iter().map(of_model).collect::<Vec<_>>().join(", ");
+    let mut calls = call.models.iter().map(of_model).collect::<Vec<_>>().join(", ");
+    if call.row.is_none() {
+        calls.push_str(" for the whole row group");
+    }
     match (call.is_part, call.input_tokens, call.output_tokens) {
         (true, ..) => format!("{calls}, together with other rows"),
         // Commands have no tokens.

@@ -54,6 +54,9 @@ fn rows_are_shown_with_their_prompts_answers_models_and_tokens_and_drops_with_th
     assert!(dropped.contains("row 2, missing") && !dropped.contains("row 3\n"), "{dropped}");
     let few = scratch.run(&["inspect", "out", "--limit", "2"]).all();
     assert!(few.contains("row 1\n") && !few.contains("row 3\n"), "{few}");
+    for name in ["out/manifest.json", "out/rows/000000.jsonl"] {
+        scratch.run(&["inspect", "out", "--html", name]).assert(2, &["--html", "out"]);
+    }
     scratch.run(&["inspect", "out", "--html", "rows.html"]).assert(0, &["5 rows in rows.html"]);
     let page = std::fs::read_to_string(scratch.path("rows.html")).unwrap();
     assert!(page.contains("&lt;b&gt;") && !page.contains("<b>"), "{page}");
@@ -153,4 +156,21 @@ fn calls_of_embeddings_images_and_commands_are_shown_in_the_terminal_and_on_the_
     for part in ["together with other rows", "A woodcut: entry 2", "invalid: too dull", "a vector of "] {
         assert!(page.contains(part), "{part:?} is missing:\n{page}");
     }
+}
+
+#[test]
+fn the_calls_of_a_column_for_whole_row_groups_are_shown_with_the_first_row_of_each() {
+    let scratch = Scratch::new(6);
+    let text = "[seed]\npath = \"data.csv\"\n[run]\nrow_group_size = 3\n[output]\ncalls = true\n\
+                [[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\n\
+                [[columns]]\nname = \"overview\"\nmodel = \"m\"\nstrategy = \"full_column\"\n\
+                prompt = \"All of part {{ row_group }}\"\n";
+    scratch.run_pipeline(text).assert(0, &["rows out         6"]);
+    let asked = |part: u64| format!("    user: All of part {part}\n");
+    let shown = scratch.run(&["inspect", "out"]).all();
+    let places = ["row 0\n", &asked(0), "row 1\n", "row 3\n", &asked(1), "row 4\n"].map(|text| shown.find(text));
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}: {shown}");
+    assert_eq!(shown.matches("1 call of mock/m for the whole row group, ").count(), 2, "{shown}");
+    let one = scratch.run(&["inspect", "out", "--row", "4"]).all();
+    assert!(one.contains(&asked(1)) && !one.contains(&asked(0)), "{one}");
 }
