@@ -178,6 +178,7 @@ impl Preflight {
             self.problems.extend(static_errors.into_iter().map(Error::from));
             self.problems.extend(failure.map(|failure| sample_error(file, &resolved, spec, failure).into()));
         }
+        self.problems.extend(resolved.output_errors(file).into_iter().map(Error::from));
         (self.resolved, self.estimates) = (Some(resolved), estimates);
         Ok(())
     }

@@ -22,11 +22,11 @@ use crate::app::data::column_type::ColumnType;
 use crate::app::data::row_file::{Layout, ParquetCompression, RowFormat};
 use crate::app::run::columns::Fill;
 use crate::app::run::request::Partition;
-use crate::app::template::shape::Shape;
-use crate::app::template::{Condition, TemplateId, TemplateValue, Templates};
+use crate::app::template::shape::{Field, Shape};
+use crate::app::template::{Condition, TemplateId, TemplateValue, Templates, variables_of};
 
 use names::Names;
-use output::OutputColumn;
+use output::{OutputColumn, OutputSource};
 use record::Record;
 
 /// A pipeline file resolved against its dataset.
@@ -188,6 +188,7 @@ impl ResolvedPipeline {
             // Without resolved names the shapes of variables are unknown.
             let any = |_: &str| Some(Shape::Any);
             errors.extend(sources.iter().flat_map(|text| text.static_errors(&file.source, &templates, any)));
+            errors.extend(record.iter().flat_map(|record| record.static_errors(&file.source, &templates, any)));
             errors.sort_by_key(|error| error.place().map(|place| (place.line, place.column)));
             return Err(errors);
         }
@@ -312,6 +313,52 @@ impl ResolvedPipeline {
                 (name == "row_group").then_some(Shape::Scalar("a number"))
             }
         }
+    }
+
+    /// Returns the errors in `columns` and `record` of `[output]` that name fields which no value can have.
+    #[must_use]
+    pub fn output_errors(&self, file: &PipelineFile) -> Vec<FileError> {
+        let shapes: Vec<_> = self.output.iter().map(|column| self.output_shape(column)).collect();
+        let mut errors = Vec::new();
+        for (column, shape) in file.output.columns.iter().flatten().zip(&shapes) {
+            if let Err((field, value, known)) = shape {
+                let message = format!("there is no field `{field}`: `{}` names one in {value}", column.from.get_ref());
+                let error = file.source.error(location::find_word(&file.source, &column.from, field), message);
+                let expected = match known.as_slice() {
+                    [] => "the column itself".to_string(),
+                    known => format!("one of: {}", known.join(", ")),
+                };
+                errors.push(error.expected(expected).suggest(field, known.iter().map(String::as_str)));
+            }
+        }
+        if let Some(record) = &self.record {
+            let names = self.output.iter().map(|column| column.name.as_str()).chain([self.row_key.as_str()]);
+            let variables = variables_of(names);
+            let shape = |name: &str| {
+                let at = variables.iter().position(|variable| variable == name)?;
+                // Any other name was found to be a column before, and the last one is the row number.
+                Some(match shapes.get(at) {
+                    Some(Ok(shape)) => shape.clone(),
+                    Some(Err(_)) => Shape::Any,
+                    None => self.input_shape(Input::RowNumber),
+                })
+            };
+            errors.extend(record.static_errors(&file.source, &self.templates, shape));
+        }
+        errors
+    }
+
+    /// Returns the shape of the values of an output column, or the first field of its path that cannot exist,
+    /// with the type of the value and the fields that it may have.
+    fn output_shape<'a>(&'a self, column: &'a OutputColumn) -> Result<Shape<'a>, (&'a str, &'static str, Vec<String>)> {
+        let input = match column.source {
+            OutputSource::Seed(at) => Input::Seed(at),
+            OutputSource::Generated(at) => Input::Generated(at),
+        };
+        column.path.iter().try_fold(self.input_shape(input), |shape, key| match shape.field(key) {
+            Field::Possible(shape) => Ok(shape),
+            Field::Impossible { value, known } => Err((key.as_str(), value, known)),
+        })
     }
 
     /// Returns the shape of the values of `input`.

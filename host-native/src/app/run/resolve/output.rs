@@ -156,6 +156,36 @@ mod tests {
         assert_eq!(output(list).unwrap(), ["score: Integer", "a: Text", "who: Text", "c: Text", "d: Json"]);
     }
 
+    /// Returns the errors about fields of `[output]`, for a dataset and a grade without other fields.
+    fn field_errors(table: &str) -> String {
+        let file = FILE.replace("schema = { ", "schema = { type = \"object\", additionalProperties = false, ");
+        let file = PipelineFile::parse(SourceText::new("p.toml", format!("{file}[output]\n{table}")), Path::new(""));
+        let file = file.unwrap();
+        let data = Dataset::parse(Path::new("d.csv"), b"a,b.c\n1,2\n", DatasetFormat::Csv).unwrap();
+        let resolved = ResolvedPipeline::resolve(&file, data).unwrap();
+        resolved.output_errors(&file).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_field_that_no_value_can_have_is_an_error_in_columns_and_in_the_record() {
+        let columns = |from: &str| format!("columns = [{{ name = \"x y\", from = \"{from}\" }}]\n");
+        let record = |expression: &str| format!("{}record = {{ of = \"{expression}\" }}", columns("grade"));
+        for (table, part) in [
+            (columns("grade.scor"), "did you mean `score`?"),
+            (columns("grade.score.of"), "there is no field `of`"),
+            (columns("a.b"), "`a.b` names one in a text"),
+            (record("{{ x_y.scor }}"), "did you mean `score`?"),
+            (record("is {{ x_y.score.of }}"), "there is no field `of`"),
+            (record("{{ row.of }}"), "there is no field `of`"),
+        ] {
+            let errors = field_errors(&table);
+            assert!(errors.contains(part), "{table}: {errors}");
+        }
+        for table in [columns("grade.score"), columns("grade.by.name"), record("{{ x_y.score }} of {{ row }}")] {
+            assert_eq!(field_errors(&table), "");
+        }
+    }
+
     #[test]
     fn a_list_of_unknown_hidden_or_repeated_columns_is_rejected() {
         for (list, part) in [

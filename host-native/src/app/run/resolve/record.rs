@@ -17,15 +17,24 @@ use crate::app::template::{Condition, Serde, TemplateError, TemplateId, Template
 pub struct Record {
     /// The object, with the sources of its templates.
     object: Value,
-    /// The strings that are templates, by JSON pointer.
-    parts: Vec<(String, Part)>,
+    /// The strings that are templates.
+    parts: Vec<Part>,
     /// The columns whose variable is not their name: the column, and the variable.
     renamed: Vec<(String, String)>,
 }
 
 /// A string that is a template.
 #[derive(Debug)]
-enum Part {
+struct Part {
+    /// Its JSON pointer.
+    pointer: String,
+    /// Its text, with the span of the whole record.
+    text: Spanned<String>,
+    kind: PartKind,
+}
+
+#[derive(Debug)]
+enum PartKind {
     /// Text with expressions in it, which stays text.
     Text(TemplateId),
     /// Only an expression, which becomes its value.
@@ -46,11 +55,11 @@ impl Record {
         let mut parts = Vec::new();
         for (pointer, text) in template_strings(&object, "") {
             let text = Spanned::new(record.span(), text);
-            let part = if let Ok(expression) = templates.braced_expression(text.get_ref()) {
-                Part::Value(expression)
+            let kind = if let Ok(expression) = templates.braced_expression(text.get_ref()) {
+                PartKind::Value(expression)
             } else {
                 match templates.add(format!("record of the output{pointer}"), text.get_ref()) {
-                    Ok(id) => Part::Text(id),
+                    Ok(id) => PartKind::Text(id),
                     Err(error) => {
                         let message = format!("`record` in [output] does not parse: {}", error.message);
                         errors.push(template_error(source, &text, &error, message));
@@ -58,9 +67,9 @@ impl Record {
                     }
                 }
             };
-            let read = match &part {
-                Part::Text(id) => templates.variables(id),
-                Part::Value(expression) => templates.condition_variables(expression),
+            let read = match &kind {
+                PartKind::Text(id) => templates.variables(id),
+                PartKind::Value(expression) => templates.condition_variables(expression),
             };
             for name in &read {
                 if let Some(error) = ambiguity(source, &text, columns.iter().copied(), name) {
@@ -74,17 +83,29 @@ impl Record {
                 let known = format!("one of: {}", variables.join(", "));
                 errors.push(error.expected(known).suggest(name, variables.iter().map(String::as_str)));
             }
-            let any = |_: &str| Some(Shape::Any);
-            let found = match &part {
-                Part::Text(id) => templates.static_errors(id, any),
-                Part::Value(expression) => templates.condition_static_errors(expression, any),
-            };
-            errors.extend(found.into_iter().map(|error| static_error(source, &text, error)));
-            parts.push((pointer, part));
+            parts.push(Part { pointer, text, kind });
         }
         let renamed = columns.iter().zip(variables).filter(|(column, variable)| *column != variable);
         let renamed = renamed.map(|(column, variable)| ((*column).to_string(), variable)).collect();
         Self { object, parts, renamed }
+    }
+
+    /// Returns the static errors of its templates. `shape` returns the shape of the output column that a
+    /// variable names.
+    pub(super) fn static_errors<'s>(
+        &self,
+        source: &SourceText,
+        templates: &Templates,
+        shape: impl Fn(&str) -> Option<Shape<'s>> + Copy,
+    ) -> Vec<FileError> {
+        let found = self.parts.iter().flat_map(|Part { text, kind, .. }| {
+            let found = match kind {
+                PartKind::Text(id) => templates.static_errors(id, shape),
+                PartKind::Value(expression) => templates.condition_static_errors(expression, shape),
+            };
+            found.into_iter().map(|error| static_error(source, text, error))
+        });
+        found.collect()
     }
 
     /// Returns the record of a row of the output.
@@ -101,11 +122,11 @@ impl Record {
         }
         let context = TemplateValue::from(Serde(&*values));
         let mut record = self.object.clone();
-        for (pointer, part) in &self.parts {
+        for Part { pointer, kind, .. } in &self.parts {
             if let Some(place) = record.pointer_mut(pointer) {
-                *place = match part {
-                    Part::Text(id) => Value::String(templates.render(id, context.clone())?),
-                    Part::Value(expression) => templates.value(expression, context.clone())?,
+                *place = match kind {
+                    PartKind::Text(id) => Value::String(templates.render(id, context.clone())?),
+                    PartKind::Value(expression) => templates.value(expression, context.clone())?,
                 };
             }
         }
