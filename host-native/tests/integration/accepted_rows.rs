@@ -106,6 +106,16 @@ fn a_run_makes_candidates_until_exactly_the_wanted_number_of_rows_is_accepted() 
 }
 
 #[test]
+fn the_progress_has_the_accepted_rows() {
+    let (scratch, provider) = (Scratch::new(0), Provider::start());
+    scratch.write("p.toml", &pipeline(&provider.base_url, "rows = 9"));
+    let output = scratch.run(&["p.toml", "--out", "out", "--json"]);
+    let lines = output.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let progress: Vec<Value> = lines.filter(|line| line["kind"] == "progress").collect();
+    assert!(!progress.is_empty() && progress.iter().all(|line| line["accepted"]["wanted"] == 9), "{progress:?}");
+}
+
+#[test]
 fn a_job_that_has_enough_rows_is_done_and_continues_if_more_are_wanted() {
     let (scratch, provider) = (Scratch::new(0), Provider::start());
     for (wanted, calls, planned) in [

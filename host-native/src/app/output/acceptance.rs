@@ -35,6 +35,15 @@ pub(super) struct End {
     rows: u64,
 }
 
+/// How far a job is that makes rows until enough are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptedRows {
+    /// The accepted rows of complete row groups.
+    pub accepted: u64,
+    /// The rows to accept.
+    pub wanted: u64,
+}
+
 /// What a job has kept.
 #[derive(Clone, Debug)]
 pub struct KeptRows {
@@ -52,6 +61,13 @@ impl Acceptance {
     /// Returns where the rows to keep end, once there are enough.
     pub(super) fn end(&self) -> Option<End> {
         self.end
+    }
+
+    /// Returns the progress, if a number of rows is wanted. O(complete row groups after the first gap).
+    fn progress(&self) -> Option<AcceptedRows> {
+        let wanted = self.wanted?;
+        let accepted = if self.end.is_some() { wanted } else { self.rows + self.later.values().sum::<u64>() };
+        Some(AcceptedRows { accepted: accepted.min(wanted), wanted })
     }
 
     /// Adds a row group without unmade rows, which has `rows` accepted ones.
@@ -74,6 +90,12 @@ impl OutputDirectory {
     #[must_use]
     pub fn has_enough(&self) -> bool {
         self.acceptance.lock().end().is_some()
+    }
+
+    /// Returns how many rows are accepted, if the job has to accept a number of them.
+    #[must_use]
+    pub fn accepted_rows(&self) -> Option<AcceptedRows> {
+        self.acceptance.lock().progress()
     }
 
     /// Removes the rows after the last one to keep, if the job has enough, and returns what is left.
@@ -144,6 +166,18 @@ mod tests {
             }
             assert_eq!(acceptance.end(), Some(End { row_group: 3, rows: 1 }), "{order:?}");
         }
+    }
+
+    #[test]
+    fn accepted_rows_are_those_of_all_complete_row_groups_up_to_the_wanted_number() {
+        let mut acceptance = Acceptance::new(Some(7));
+        let mut accepted = Vec::new();
+        for (row_group, rows) in [(2, 3), (0, 2), (1, 5)] {
+            acceptance.add(row_group, rows);
+            accepted.extend(acceptance.progress().map(|progress| progress.accepted));
+        }
+        assert_eq!(accepted, [3, 5, 7]);
+        assert_eq!(Acceptance::new(None).progress(), None);
     }
 
     #[test]

@@ -59,7 +59,7 @@ use serde::Serialize;
 use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
-pub use acceptance::KeptRows;
+pub use acceptance::{AcceptedRows, KeptRows};
 pub use batch_journal::{BatchJournal, BatchLine};
 pub use calls_file::{CallLine, CallMessage, ModelCallCounts, shown_calls};
 pub use directory_lock::DirectoryLock;

@@ -217,8 +217,8 @@ fn draw_header(frame: &mut Frame<'_>, area: Rect, view: &ProgressView) {
     frame.render_widget(block, area);
     let [rows, figures] = Layout::vertical([Constraint::Length(1), Constraint::Length(1)]).areas(inner);
     let ratio = if view.rows_total == 0 { 0.0 } else { view.rows_done as f64 / view.rows_total as f64 };
-    let label = format!("{}/{} rows", view.rows_done, view.rows_total);
-    let gauge = LineGauge::default().ratio(ratio.clamp(0.0, 1.0)).label(label).filled_style(Style::new().green());
+    let gauge =
+        LineGauge::default().ratio(ratio.clamp(0.0, 1.0)).label(view.rows_text()).filled_style(Style::new().green());
     frame.render_widget(gauge, rows);
     let mut spans = vec![Span::raw(format!("{} elapsed", format_seconds(view.elapsed)))];
     spans.extend(view.eta().map(|eta| Span::raw(format!("   about {} left", format_seconds(eta)))));

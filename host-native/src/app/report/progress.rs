@@ -38,6 +38,9 @@ pub struct ProgressView {
     pub rows_dropped: u64,
     /// All rows.
     pub rows_total: u64,
+    /// The accepted rows, if the run makes rows until a number of them is accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<AcceptedView>,
     /// The cost of this run, with the estimates of calls in flight.
     #[serde(with = "crate::app::provider::cost::text")]
     pub spent: Money,
@@ -73,6 +76,18 @@ pub struct TogetherView {
     /// Whether the others hold all row groups that are left. This process gets one if another process ends or
     /// is stuck.
     pub waits_for_others: bool,
+}
+
+/// The accepted rows of a run that makes rows until a number of them is accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AcceptedView {
+    /// The accepted rows of complete row groups, of earlier runs as well.
+    pub rows: u64,
+    /// Those of earlier runs.
+    #[serde(skip)]
+    pub before: u64,
+    /// The rows to accept.
+    pub wanted: u64,
 }
 
 /// The progress of one generated column.
@@ -238,8 +253,23 @@ impl ProgressView {
         }
         let sum = |of: fn(&ColumnView) -> u64| self.columns.iter().map(of).sum::<u64>();
         let (total, done) = (sum(|column| column.total), sum(|column| column.done));
-        (done >= MIN_TASKS_FOR_ETA && self.elapsed > 0.0)
-            .then(|| self.elapsed * total.saturating_sub(done) as f64 / done as f64)
+        // The tasks of all candidates are more than such a run makes.
+        let (left, made) = match self.accepted {
+            None => (total.saturating_sub(done), done),
+            Some(AcceptedView { rows, before, wanted }) => (wanted.saturating_sub(rows), rows.saturating_sub(before)),
+        };
+        (done >= MIN_TASKS_FOR_ETA && made > 0 && self.elapsed > 0.0).then(|| self.elapsed * left as f64 / made as f64)
+    }
+
+    /// Returns the rows that are done, as text.
+    pub(super) fn rows_text(&self) -> String {
+        let Self { rows_done, rows_total, .. } = self;
+        match self.accepted {
+            None => format!("{rows_done}/{rows_total} rows"),
+            Some(AcceptedView { rows, wanted, .. }) => {
+                format!("{rows_done}/{rows_total} candidates, {rows} of {wanted} accepted")
+            }
+        }
     }
 
     /// Returns why the run makes no calls although rows are left, if that is because of other processes.
@@ -260,14 +290,14 @@ impl Bars {
     fn new() -> Self {
         let all = MultiProgress::new();
         let rows = all.add(ProgressBar::new(0));
-        rows.set_style(style("{elapsed_precise} [{bar:32}] {pos}/{len} rows  {msg}"));
+        rows.set_style(style("{elapsed_precise} [{bar:32}] {msg}"));
         Self { all, rows, details: Vec::new() }
     }
 
     fn show(&mut self, view: &ProgressView) {
         self.rows.set_length(view.rows_total);
         self.rows.set_position(view.rows_done);
-        let mut message = Vec::new();
+        let mut message = vec![view.rows_text()];
         if view.rows_dropped > 0 {
             message.push(format!("{} dropped", view.rows_dropped));
         }
@@ -343,7 +373,7 @@ fn column_text(column: &ColumnView) -> String {
 
 /// Formats a view as one line.
 fn line(view: &ProgressView) -> String {
-    let mut text = format!("{}/{} rows", view.rows_done, view.rows_total);
+    let mut text = view.rows_text();
     if view.rows_dropped > 0 {
         let _ = write!(text, ", {} dropped", view.rows_dropped);
     }
@@ -429,6 +459,15 @@ mod tests {
         let mut early = view();
         early.columns[0].done = 3;
         assert_eq!(early.eta(), None);
+    }
+
+    #[test]
+    fn the_remaining_time_of_a_run_that_accepts_rows_is_that_of_the_rows_and_not_of_all_candidates() {
+        let accepted = |rows| Some(AcceptedView { rows, before: 2, wanted: 10 });
+        let view = |rows| ProgressView { accepted: accepted(rows), ..view() };
+        assert_eq!(view(6).eta(), Some(4.0), "four rows took 4 s, and four are left");
+        assert_eq!(view(2).eta(), None, "none was accepted in this run");
+        assert!(line(&view(6)).starts_with("12/240 candidates, 6 of 10 accepted, 1 dropped | "));
     }
 
     #[test]

@@ -14,13 +14,13 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::app::error::Error;
 use crate::app::interrupt::{SignalListener, StopSignal};
-use crate::app::output::OutputDirectory;
+use crate::app::output::{AcceptedRows, OutputDirectory};
 use crate::app::provider::cost::{Ledger, LedgerStop, Money};
 use crate::app::replay::LogWriter;
 use crate::app::report::ProgressHistory;
 use crate::app::report::idle::idle_views;
 use crate::app::report::progress::{
-    ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, TogetherView, outage_text,
+    AcceptedView, ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, TogetherView, outage_text,
 };
 use crate::app::run::batch_jobs::BatchJobs;
 use crate::app::run::exit_status::{RunEnd, run_totals};
@@ -39,6 +39,8 @@ pub(super) struct Monitored<'a> {
     pub(super) columns: &'a [(String, u64)],
     pub(super) models: &'a Models,
     pub(super) output: &'a Arc<OutputDirectory>,
+    /// The rows that earlier runs have accepted.
+    pub(super) accepted_before: u64,
     pub(super) observer: &'a RunObserver,
     /// The currency of the prices and the cost limit, if models have prices.
     pub(super) prices: Option<(&'a str, Option<Money>)>,
@@ -192,7 +194,7 @@ fn stop_batches(monitored: &Monitored<'_>) {
 
 /// Returns the state of the run for the display, `elapsed` after its start, without the causes of idle time.
 fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) -> ProgressView {
-    let Monitored { work, columns, models, prices, .. } = monitored;
+    let Monitored { work, columns, models, prices, output, .. } = monitored;
     let (spent, lease) = {
         let ledger = models.ledger().lock();
         (ledger.spent(), ledger.lease())
@@ -220,10 +222,16 @@ fn view(progress: &Progress, elapsed: StdDuration, monitored: &Monitored<'_>) ->
         done: tasks.succeeded + tasks.skipped + tasks.skipped_with_upstream + tasks.failed,
         in_work: tasks.spawned - tasks.ended(),
     };
+    let accepted = |rows: AcceptedRows| AcceptedView {
+        rows: rows.accepted,
+        before: monitored.accepted_before,
+        wanted: rows.wanted,
+    };
     ProgressView {
         rows_done: progress.rows_done,
         rows_dropped: progress.rows_dropped,
         rows_total: progress.rows_total,
+        accepted: output.accepted_rows().map(accepted),
         spent,
         cost: prices.map(|(currency, limit)| match (limit, lease) {
             (Some(limit), Some(lease)) => format!("{spent} of {limit} {currency}, others up to {}", lease.others),

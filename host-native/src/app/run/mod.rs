@@ -170,6 +170,7 @@ async fn run_ready(
         columns: &columns,
         models: &models,
         output: &output,
+        accepted_before: output.accepted_rows().map_or(0, |rows| rows.accepted),
         observer: &observer,
         prices,
         metrics,
