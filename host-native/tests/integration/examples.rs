@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 use encoding_rs::{Encoding, UTF_8};
+use serde_json::Value as Json;
 use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_native::app::mock::{BatchSettings, MockConfig, MockServer};
 use toml::{Table, Value};
@@ -19,7 +20,8 @@ use crate::support::authority::Authority;
 use crate::support::redis_server::RedisServer;
 use crate::support::{Scratch, serve};
 
-const NOTES: &str = "note\nThe lamp of the pier is out\nTwo boats were late\nÉclat on the quay\n";
+const NOTES: &str =
+    "note,full name\nThe lamp of the pier is out,Ada\nTwo boats were late,Bo\nÉclat on the quay,Émile\n";
 
 /// An example, and where it is in the docs.
 struct Example {
@@ -92,18 +94,27 @@ struct Local {
     secure_mock: String,
     authority: String,
     dataset: String,
+    secure_dataset: String,
+    /// A server that judges.
+    judge: String,
 }
 
 /// Replaces the addresses and programs of the example by those of this machine, and its keys by others.
 fn make_local(file: &mut Table, local: &Local, scratch: &mut Scratch) {
     for model in file["models"].as_array_mut().unwrap() {
         let model = model.as_table_mut().unwrap();
+        if let Some(address) = model.get_mut("url") {
+            *address = local.judge.as_str().into();
+        }
         let authorities = model.get("ca_file").map(|name| name.as_str().unwrap().to_string());
         if let Some(address) = model.get_mut("base_url") {
             *address = authorities.as_ref().map_or(&local.mock, |_| &local.secure_mock).as_str().into();
         }
         if let Some(name) = authorities {
             scratch.write(&name, &local.authority);
+        }
+        for name in model.get("pass_env").and_then(Value::as_array).into_iter().flatten() {
+            scratch.env(name.as_str().unwrap(), "sk-of-the-examples");
         }
         // It may not be installed.
         if let Some(command) = model.get_mut("command").filter(|command| command[0].as_str() == Some("ruff")) {
@@ -120,8 +131,12 @@ fn make_local(file: &mut Table, local: &Local, scratch: &mut Scratch) {
     }
     let Some(seed) = file.get_mut("seed").and_then(Value::as_table_mut) else { return };
     let path = seed["path"].as_str().unwrap();
-    if path.starts_with("https:") {
-        seed["path"] = local.dataset.as_str().into();
+    if path.starts_with("http") {
+        let authorities = seed.get("ca_file").map(|name| name.as_str().unwrap().to_string());
+        seed["path"] = authorities.as_ref().map_or(&local.dataset, |_| &local.secure_dataset).as_str().into();
+        if let Some(name) = authorities {
+            scratch.write(&name, &local.authority);
+        }
     } else {
         let encoding = seed
             .get("encoding")
@@ -154,6 +169,8 @@ fn scratch() -> Scratch {
         scratch.write(&format!("radio/{row}.wav"), "RIFF\u{4}\0\0\0WAVEfmt ");
     }
     scratch.write("tides.py", "import json, sys\nprint('07:12 on', json.load(sys.stdin)['day'])\n");
+    scratch.write("spelling.py", "import os, sys\nsys.exit(0 if os.environ['SPELLING_KEY'] else 4)\n");
+    scratch.write("grade.schema.json", r#"{ "type": "object", "properties": { "score": { "type": "integer" } } }"#);
     scratch.write("grade.py", "import json, sys\nprint(json.dumps({'length': len(json.load(sys.stdin)['input'])}))\n");
     scratch
 }
@@ -176,11 +193,16 @@ fn every_example_of_a_pipeline_in_the_docs_runs_against_the_mock() {
     let mock = runtime.block_on(MockServer::serve(config, ([127, 0, 0, 1], 0).into())).unwrap();
     let authority = Authority::new();
     let port = runtime.block_on(authority.forward("localhost", mock.address()));
+    let dataset = serve(Router::new().route("/notes.csv", get(|| async { NOTES })));
+    let dataset_address = dataset.strip_prefix("http://").unwrap().parse().unwrap();
+    let dataset_port = runtime.block_on(authority.forward("localhost", dataset_address));
     let local = Local {
         mock: mock.base_url(),
         secure_mock: format!("https://localhost:{port}/v1"),
         authority: authority.pem(),
-        dataset: serve(Router::new().route("/notes.csv", get(|| async { NOTES }))) + "/notes.csv",
+        secure_dataset: format!("https://localhost:{dataset_port}/notes.csv"),
+        dataset: dataset + "/notes.csv",
+        judge: serve(Router::new().route("/check", post(|| async { r#"{ "language": "en" }"# }))) + "/check",
     };
     let mut faults = Vec::new();
     for example in &examples {
@@ -216,4 +238,82 @@ fn every_example_of_a_pipeline_in_the_docs_runs_against_the_mock() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert_eq!(mock.stats().rejected, 0, "the mock takes every request as it is");
+}
+
+/// Keys without an example that runs here, and where they are shown and tested instead.
+const SHOWN_ELSEWHERE: [(&str, &str); 7] = [
+    (".columns.sampler.when", "a key of `cases`, which has it"),
+    (".columns.sampler.cases.", "keys of the sampler itself, which are shown there"),
+    (".models.mock.", "keys of a simulated provider, which docs/mock.md shows"),
+    (".models.aimd.", "keys of the model itself, which are shown there"),
+    (".share.ca_file", "docs/sharing.md and the tests of sharing over TLS"),
+    (".share.client_cert_file", "docs/sharing.md and the tests of sharing over TLS"),
+    (".share.client_key_file", "docs/sharing.md and the tests of sharing over TLS"),
+];
+
+/// Returns the properties that `node` of the schema declares, in any of its alternatives.
+fn properties<'a>(schema: &'a Json, node: &'a Json) -> BTreeMap<&'a str, &'a Json> {
+    let referred = node.get("$ref").map(|place| {
+        let place = place.as_str().unwrap().trim_start_matches('#');
+        schema.pointer(place).unwrap()
+    });
+    let alternatives = ["anyOf", "oneOf"].into_iter().filter_map(|key| node.get(key)?.as_array()).flatten();
+    let own = node.get("properties").and_then(Json::as_object).into_iter().flatten();
+    let mut found: BTreeMap<&str, &Json> = own.map(|(key, value)| (key.as_str(), value)).collect();
+    for other in alternatives.chain(referred).chain(node.get("items")) {
+        found.extend(properties(schema, other));
+    }
+    found
+}
+
+/// Adds the paths of the keys that `node` declares and no table of `values` has to `unused`.
+fn find_unused(schema: &Json, node: &Json, values: &[&Value], path: &str, unused: &mut Vec<String>) {
+    for (key, declared) in properties(schema, node) {
+        let path = format!("{path}.{key}");
+        if SHOWN_ELSEWHERE.iter().any(|(shown, _)| path == *shown || shown.ends_with('.') && path.starts_with(shown)) {
+            continue;
+        }
+        let values = values.iter().filter_map(|value| value.get(key));
+        let values: Vec<&Value> =
+            values.flat_map(|value| value.as_array().map_or_else(|| vec![value], |all| all.iter().collect())).collect();
+        match values[..] {
+            [] => unused.push(path),
+            _ => find_unused(schema, declared, &values, &path, unused),
+        }
+    }
+}
+
+#[test]
+fn every_key_of_a_pipeline_file_is_in_an_example_of_the_docs() {
+    let schema: Json = serde_json::from_str(include_str!("../../docs/pipeline.schema.json")).unwrap();
+    let files: Vec<Value> = examples().into_iter().map(|example| Value::Table(example.file)).collect();
+    let mut unused = Vec::new();
+    find_unused(&schema, &schema, &files.iter().collect::<Vec<_>>(), "", &mut unused);
+    assert_eq!(unused, Vec::<String>::new());
+}
+
+#[test]
+fn every_command_of_the_page_about_runs_ends_well() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/running.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let pipeline = "[seed]\npath = \"data.csv\"\n\
+                    [[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 4\nmock = {}\nprice = { input_per_million = 1 }\n\
+                    [[columns]]\nname = \"title\"\nmodel = \"m\"\nprompt = \"{{ note }}\"\n";
+    let mut commands = 0;
+    for block in page.split("```sh\n").skip(1) {
+        let scratch = Scratch::new(24);
+        scratch.write("PIPELINE.toml", pipeline);
+        let block = block.split("```").next().unwrap();
+        if block.contains("inspect OUT") {
+            scratch.run(&["PIPELINE.toml", "--out", "OUT"]).assert(0, &[]);
+        }
+        for line in block.lines().filter(|line| line.starts_with("tidegate ")) {
+            // The port may be taken.
+            let line = line.replace("127.0.0.1:9464", "127.0.0.1:0");
+            let words: Vec<&str> = line.split_whitespace().skip(1).take_while(|word| *word != "#").collect();
+            scratch.run(&words).assert(0, &[]);
+            commands += 1;
+        }
+    }
+    assert!(commands > 15, "{commands} commands were found");
 }
