@@ -1,5 +1,5 @@
 //! Tests of answers that are not what was asked for: whole runs of the program against local servers that
-//! answer in the recorded shapes of providers.
+//! answer in the shapes of providers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Tests of models with the Messages API of Anthropic or the Responses API of OpenAI: whole runs against the
-//! mock, and against recorded answers.
+//! mock, and against answers as their documentation has them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
