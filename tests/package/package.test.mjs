@@ -111,6 +111,7 @@ async function assertRight(result) {
     most: 2,
     status: 429,
     why: "cooldown",
+    pauseMs: 1_000,
     waits: true,
     denied: "unregistered",
     paced: ["paced"],

@@ -18,6 +18,13 @@ const answers = {
   quota: [429, {}, { error: { type: "insufficient_quota", code: "insufficient_quota", message: "You exceeded your current quota" } }],
   500: [500, {}, { error: { message: "oops" } }],
   401: [401, {}, { error: { message: "no" } }],
+  // The first request of a call; the others are accepted.
+  once: [429, { "retry-after": "0.05" }, { error: { type: "rate_limit_error", message: "slow down" } }],
+  // In the form of OpenAI and in that of Anthropic.
+  accepted: [200, {}, {
+    choices: [{ index: 0, message: { role: "assistant", content: "an answer" }, finish_reason: "stop" }],
+    content: [{ type: "text", text: "an answer" }],
+  }],
 };
 let mode = "429";
 /** The call in progress. Requests of a call that timed out may arrive during a later one. */
@@ -27,7 +34,7 @@ const server = createServer((request, response) => {
   if (request.url.startsWith(`/${calls}/`)) requests += 1;
   if (mode === "silent") return;
   if (mode === "reset") return void response.destroy();
-  const [status, headers, body] = answers[mode];
+  const [status, headers, body] = answers[mode === "once" && requests > 1 ? "accepted" : mode];
   response.writeHead(status, { "content-type": "application/json", ...headers }).end(JSON.stringify(body));
 });
 let address;
@@ -59,17 +66,53 @@ const clients = {
   ky: ({ signal }, timeout) => ky.post(`${address}/${calls}/v1`, { json: {}, signal, timeout, retry: 0 }).json(),
 };
 
-/** What the gate makes of a call of `client` while the server behaves as `behaviour` says. */
+/**
+ * What the gate makes of a call of `client` while the server behaves as `behaviour` says. `pause`: for how many seconds
+ * it lets no call start, rounded to microseconds, or 0.
+ */
 async function learned(client, behaviour, options = {}, timeout = 60_000) {
   mode = behaviour;
   calls += 1;
   requests = 0;
   const gate = new RequestGate({ health: false });
   gate.register(KEY, { maxParallel: 4, algorithm: "aimd" });
+  let pause = 0;
+  const limited = ({ atMs, blockedUntilMs }) => (pause = Math.round((blockedUntilMs - atMs) * 1e3) / 1e6);
+  gate.subscribe(limited, { kinds: ["rate_limited"] });
   await assert.rejects(gate.run(KEY, (call) => clients[client](call, timeout), options));
-  const { lastOutcome, cooldownRemainingMs, inFlight } = gate.snapshot(KEY);
+  const { lastOutcome, inFlight } = gate.snapshot(KEY);
   assert.equal(inFlight, 0);
-  return { lastOutcome, pause: Math.ceil(cooldownRemainingMs / 1_000) };
+  // Delivers the events that are left.
+  gate.free();
+  return { lastOutcome, pause };
+}
+
+/** The text of an answer, by client. */
+const texts = {
+  openai: ({ choices: [{ message }] }) => message.content,
+  anthropic: ({ content: [{ text }] }) => text,
+};
+
+for (const client of Object.keys(texts)) {
+  test(`${client}: with retries, a call that was refused once is made again after its Retry-After, and gives one result`, async () => {
+    mode = "once";
+    calls += 1;
+    requests = 0;
+    const gate = new RequestGate({ health: false });
+    gate.register(KEY, { maxParallel: 4, algorithm: "aimd" });
+    const events = [];
+    gate.subscribe((event) => events.push(event), { kinds: ["rate_limited", "call_started"] });
+    const answer = await gate.run(KEY, (call) => clients[client](call, 60_000), { retries: 1 });
+    assert.equal(texts[client](answer), "an answer");
+    assert.equal(requests, 2);
+    const { lastOutcome, inFlight } = gate.snapshot(KEY);
+    assert.deepEqual([lastOutcome, inFlight], ["success", 0]);
+    gate.free();
+    assert.deepEqual(events.map(({ kind }) => kind), ["call_started", "rate_limited", "call_started"]);
+    const [, { atMs, blockedUntilMs }, again] = events;
+    assert.equal(Math.round(blockedUntilMs - atMs), 50);
+    assert.ok(again.atMs >= blockedUntilMs, `${again.atMs} ${blockedUntilMs}`);
+  });
 }
 
 for (const client of Object.keys(clients)) {

@@ -5,17 +5,28 @@ import { test } from "node:test";
 
 import { RequestGate } from "tidegate";
 
+import { quiet } from "./lib/clock.mjs";
+
 const KEY = "provider/model";
 
-/** What the gate made of a call that threw `error`. */
-async function learned(error, options) {
+/**
+ * What the gate made of a call that threw `error`, after `before`. `pause`: for how many seconds it lets no call start,
+ * or 0.
+ */
+async function learned(error, options, before = () => {}) {
   const gate = new RequestGate({ health: false });
   gate.register(KEY, { maxParallel: 4, algorithm: "aimd" });
-  await assert.rejects(gate.run(KEY, () => Promise.reject(error), options), (thrown) => thrown === error);
-  const { lastOutcome, cooldownRemainingMs, inFlight, currentLimit } = gate.snapshot(KEY);
+  let pause = 0;
+  gate.subscribe(({ atMs, blockedUntilMs }) => (pause = secondsBetween(atMs, blockedUntilMs)), { kinds: ["rate_limited"] });
+  await assert.rejects(gate.run(KEY, async (call) => { before(call); throw error; }, options), (thrown) => thrown === error);
+  const { lastOutcome, inFlight, currentLimit } = gate.snapshot(KEY);
   assert.equal(inFlight, 0);
-  return { lastOutcome, pause: Math.ceil(cooldownRemainingMs / 1_000), currentLimit };
+  await quiet();
+  return { lastOutcome, pause, currentLimit };
 }
+
+/** Rounded to microseconds: two times of `performance.now()` have no exact difference. */
+const secondsBetween = (fromMs, toMs) => Math.round((toMs - fromMs) * 1e3) / 1e6;
 
 const errorWith = (fields) => Object.assign(new Error("it did not work"), fields);
 const LIMITED = { lastOutcome: "rate_limited", pause: 7, currentLimit: 3 };
@@ -30,11 +41,18 @@ test("an error with status 429 is a rate limit, and its Retry-After is kept", as
     errorWith({ response: { statusCode: 429, headers: { "retry-after": "7" } } }),
     errorWith({ code: "ERR_BAD_REQUEST", status: 429, response: { status: 429, headers: { "retry-after": "7" }, data: {} } }),
     new Error("it did not work", { cause: errorWith({ status: 429, headers }) }),
+    new Error("HTTP 429", { cause: new Response("slow down", { status: 429, headers }) }),
     errorWith({ response: new Response("slow down", { status: 429, headers }) }),
     new Response("slow down", { status: 429, headers }),
   ]) {
     assert.deepEqual(await learned(error), LIMITED);
   }
+});
+
+test("a status that is only in the words of an error says nothing, unless its response was observed before", async () => {
+  assert.deepEqual(await learned(new Error("HTTP 429")), { lastOutcome: "unexpected", pause: 0, currentLimit: 4 });
+  const observed = (call) => call.observe(new Response("slow down", { status: 429, headers: { "retry-after": "7" } }));
+  assert.deepEqual(await learned(new Error("HTTP 429"), {}, observed), LIMITED);
 });
 
 test("an error of got is classified by its response", async () => {
