@@ -5,8 +5,9 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { test } from "node:test";
 
-import { RequestGate } from "tidegate";
+import { Pipeline, RequestGate } from "tidegate";
 
+import { until } from "../../../tests/patience.mjs";
 import { quiet } from "./lib/clock.mjs";
 
 const KEY = "provider/model";
@@ -52,6 +53,47 @@ for (const hold of ["body", "head"]) {
     if (hold === "body") assert.equal(counts.now, 0);
   });
 }
+
+test("a signal shared by the fetches of thousands of tasks has one listener, and none after they have ended", async () => {
+  const { signal, counts } = counted();
+  const report = await new Pipeline({ rows: 2_000, gate: gateOf(8) })
+    .column("answer", {
+      calls: KEY,
+      fill: async (_, task) => (await task.fetch("data:text/plain,tide", { signal })).text(),
+    })
+    .run();
+  assert.deepEqual([report.rowsOut, counts], [2_000, { now: 0, most: 1 }]);
+});
+
+test("a fetch of a task ends with the signal of its request or with its task, for the same reason, and leaves no listener", async (t) => {
+  // Answers nothing, and ends as `fetch` does.
+  t.mock.method(globalThis, "fetch", (_, { signal }) => new Promise((_, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason));
+  }));
+  const { controller, signal, counts } = counted();
+  const reason = new Error("no longer needed");
+  const seen = [];
+  const fill = (_, task) => task.fetch("http://127.0.0.1/", { signal }).catch((error) => void seen.push(error));
+  const start = (gate) => new Pipeline({ rows: 2, gate, shutdownRate: null }).column("answer", { calls: KEY, fill }).start();
+
+  const gate = gateOf(2);
+  const cancelled = start(gate);
+  await until(() => gate.snapshot(KEY).inFlight, (calls) => calls === 2);
+  assert.equal(counts.now, 1);
+  cancelled.cancel();
+  await cancelled.report;
+  await until(() => seen.length, (ends) => ends === 2);
+  assert.deepEqual([seen.map(({ name }) => name), counts.now], [["AbortError", "AbortError"], 0]);
+
+  const aborted = start(gate);
+  await until(() => gate.snapshot(KEY).inFlight, (calls) => calls === 2);
+  controller.abort(reason);
+  await aborted.report;
+  assert.deepEqual(seen.slice(2), [reason, reason]);
+  // Of a signal that is aborted already, too.
+  await start(gate).report;
+  assert.deepEqual([seen.slice(4), counts.most, gate.snapshot(KEY).inFlight], [[reason, reason], 1, 0]);
+});
 
 test("a hundred attempts that were refused and made again leave no listener on their shared signal", async () => {
   const refused = new Set();

@@ -21,10 +21,6 @@ export interface FetchSettings extends CallSettings<Response> {
 /** The default of `bodyIdleMs`. */
 const BODY_IDLE_MS = 2_000;
 
-/** The signals of responses that the caller reads after their calls have ended, by their bodies. */
-const unheldBodies =
-  typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<OwnSignal>((own) => own.unlink());
-
 /** @internal A fetch that is sent once its call has a permit. */
 class Fetching extends CallUnderWay<Response> implements Attempt<Response> {
   readonly outgoing: OutgoingRequest;
@@ -76,12 +72,6 @@ class Fetching extends CallUnderWay<Response> implements Attempt<Response> {
     this.#own = undefined;
   }
 
-  /** Does so once the body of the response is no longer referenced. */
-  unlinkAfter(body: ReadableStream | null): void {
-    if (body === null) this.unlink();
-    else if (this.#own !== undefined) unheldBodies?.register(body, this.#own);
-  }
-
   /** The outcome of an error that does not determine one. */
   #otherwise = UNEXPECTED;
 
@@ -115,7 +105,7 @@ class Fetching extends CallUnderWay<Response> implements Attempt<Response> {
       this.unlink();
       return this.failed(result.error, this.#otherwise);
     }
-    this.unlinkAfter(result.value.body);
+    this.#own?.unlinkAfter(result.value.body);
     return this.succeeded(result.value);
   }
 

@@ -5,6 +5,10 @@ import { offAbort, onAbort } from "./aborts.js";
 /** @internal The longest delay that a timer holds. */
 export const LONGEST_DELAY_MS = 2 ** 31 - 1;
 
+/** The signals of responses that are read after their calls have ended, by their bodies. */
+const unheldBodies =
+  typeof FinalizationRegistry === "undefined" ? undefined : new FinalizationRegistry<OwnSignal>((own) => own.unlink());
+
 /**
  * Is aborted with the caller's signal, and when the time of the call has passed. What the call passes it to adds its
  * listeners here, so that a signal that many calls share has one listener.
@@ -13,19 +17,25 @@ export class OwnSignal {
   /** Whether the time of the call has passed. */
   isOver = false;
   readonly #controller = new AbortController();
-  readonly #outer: AbortSignal | undefined;
+  readonly #links: (readonly [outer: AbortSignal, listener: () => void])[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
-  readonly #onAbort = (): void => this.#controller.abort(this.#outer?.reason);
 
   /** Without `timeoutMs`, it is aborted with `outer` only. */
   constructor(outer: AbortSignal | undefined, timeoutMs: number | undefined) {
-    this.#outer = outer;
-    if (outer !== undefined) onAbort(outer, this.#onAbort);
+    if (outer !== undefined) this.link(outer);
     if (timeoutMs !== undefined) this.#arm(performance.now() + timeoutMs, timeoutMs);
   }
 
   get signal(): AbortSignal {
     return this.#controller.signal;
+  }
+
+  /** Is aborted with one more signal, for the same reason. */
+  link(outer: AbortSignal): void {
+    const listener = (): void => this.#controller.abort(outer.reason);
+    if (outer.aborted) return listener();
+    onAbort(outer, listener);
+    this.#links.push([outer, listener]);
   }
 
   #arm(until: number, timeoutMs: number): void {
@@ -43,8 +53,14 @@ export class OwnSignal {
     clearTimeout(this.#timer);
   }
 
-  /** Ends the link to the caller's signal. */
+  /** Ends the links to other signals. */
   unlink(): void {
-    if (this.#outer !== undefined) offAbort(this.#outer, this.#onAbort);
+    for (const [outer, listener] of this.#links.splice(0)) offAbort(outer, listener);
+  }
+
+  /** Ends them once a body is no longer referenced, which an abort ends until then; at once without a body. */
+  unlinkAfter(body: ReadableStream | null): void {
+    if (body === null) this.unlink();
+    else unheldBodies?.register(body, this);
   }
 }

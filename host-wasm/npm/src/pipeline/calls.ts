@@ -1,6 +1,7 @@
 import type { RequestGate } from "../gate/gate.js";
 import type { TaskBinding, Call, Ending } from "../gate/call.js";
 import type { Key } from "../gate/keys.js";
+import { OwnSignal } from "../gate/own_signal.js";
 import { type AcquireOptions, taskBinding, type RunOptions } from "../gate/options.js";
 import type { Permit } from "../gate/permit.js";
 import { SUCCESS } from "../outcome.js";
@@ -70,16 +71,32 @@ export function runFor<T>(caller: TaskCaller, call: (call: Call) => T | PromiseL
   return accepted((ended) => caller.gate.run(caller.key, call, asTask(caller, rest, ended)));
 }
 
-export function fetchFor(
+export async function fetchFor(
   caller: TaskCaller,
   input: FetchInput,
   init: FetchInit,
   options: TaskRunOptions<FetchResponse>,
 ): Promise<FetchResponse> {
   const { key: _, ...rest } = options;
-  return accepted((ended) => {
-    const { signal, ...asked } = asTask(caller, rest, ended);
-    const given = signalOf(input, init);
-    return caller.gate.fetch(caller.key, input, { ...init, signal: given ? AbortSignal.any([signal, given]) : signal }, asked);
-  });
+  const given = signalOf(input, init) ?? undefined;
+  const both = given && joined(caller.signal, given);
+  let body: FetchResponse["body"] = null;
+  try {
+    const answer = await accepted((ended) => {
+      const { signal, ...asked } = asTask(caller, rest, ended);
+      return caller.gate.fetch(caller.key, input, { ...init, signal: both?.signal ?? signal }, asked);
+    });
+    // The body of any other response has arrived: see `make` of `gate/fetching.ts`.
+    if (answer.status >= 400) body = answer.body;
+    return answer;
+  } finally {
+    both?.unlinkAfter(body);
+  }
+}
+
+/** Returns a signal that is aborted with either. `AbortSignal.any` would listen to a shared signal once for each call. */
+function joined(signal: Signal, given: Signal): OwnSignal {
+  const both = new OwnSignal(signal, undefined);
+  both.link(given);
+  return both;
 }
