@@ -162,6 +162,22 @@ test("each value of onLoss does what it says while the server is down, and ends 
   await until(() => stopped.shared.state(), ({ error }) => error === undefined);
 });
 
+test("why() of a share that is reached says how many of its calls wait for their bodies to be read", async (t) => {
+  const key = newKey();
+  const [first, second] = [await share(t, key), await share(t, key)];
+  await Promise.all([first, second].map((each) => hasShare(each, LIMIT / 2)));
+  t.mock.method(globalThis, "fetch", async () => new Response(new ReadableStream({ pull: (body) => body.enqueue(new Uint8Array(65_536)) })));
+  // The first one uses its slots, so that the other one gets no more than its own.
+  const used = await Promise.all(Array.from({ length: LIMIT / 2 }, () => first.gate.acquire(key)));
+  const unread = Array.from({ length: LIMIT / 2 }, () => second.gate.fetch(key, "http://127.0.0.1/", {}, { bodyIdleMs: 600_000 }));
+  const waits = second.gate.acquire(key);
+  const why = await until(() => second.gate.why(key), (why) => why?.unreadBodies === LIMIT / 2);
+  assert.equal(why.kind, "share");
+  assert.match(why.text, /: its share of the limit is reached: 3 of 6 slots, .*, and 3 calls wait for their response bodies to be read$/);
+  for (const answer of await Promise.all(unread)) await answer.body.cancel();
+  for (const permit of [...used, await waits]) permit.finish("success");
+});
+
 test("a process that leaves gives its share away at once, and denies its calls", async (t) => {
   const key = newKey();
   const [first, second] = [await share(t, key), await share(t, key)];

@@ -25,8 +25,8 @@ export type Why = (CallWait | { readonly kind: "shutdown" } | { readonly kind: "
   /** The reason in words. */
   readonly text: string;
   /**
-   * How many of the calls in flight hold their slot for a response body that is not being read. Only for `limit` and
-   * `provider_cap`, and only if there are any.
+   * How many of the calls in flight hold their slot for a response body that is not being read. Only for `limit`,
+   * `provider_cap` and `share`, and only if there are any.
    */
   readonly unreadBodies?: number;
 };
@@ -51,16 +51,20 @@ export function whyOf(gate: Gate, resource: Resource, isShut: boolean): Why | un
   const state = shared.state();
   if (why.kind === "paced" && state.room > 0) return why;
   const what = state.room > 0 ? "its share of the limit is reached" : "this process has no slots of the shared limit";
-  return { kind: "share", text: `${name}: ${what}: ${state.text}`, state };
+  return withUnread(resource, { kind: "share", text: `${name}: ${what}: ${state.text}`, state });
 }
 
-/** Adds the reason in words, and how many of the calls in flight wait for their response bodies to be read. */
+/** Adds the reason in words, and for a limit what {@link withUnread} adds. */
 function inFull(resource: Resource, wait: CallWait): Why {
-  const text = `${resource.name}: ${textOf(wait)}`;
-  const { unread } = resource;
-  if (unread === 0 || (wait.kind !== "limit" && wait.kind !== "provider_cap")) return { ...wait, text };
+  const why = { ...wait, text: `${resource.name}: ${textOf(wait)}` };
+  return wait.kind === "limit" || wait.kind === "provider_cap" ? withUnread(resource, why) : why;
+}
+
+/** Adds how many of the calls in flight wait for their response bodies to be read. */
+function withUnread({ unread }: Resource, why: Why): Why {
+  if (unread === 0) return why;
   const bodies = unread === 1 ? "1 call waits for its response body to be read" : `${unread} calls wait for their response bodies to be read`;
-  return { ...wait, text: `${text}, and ${bodies}`, unreadBodies: unread };
+  return { ...why, text: `${why.text}, and ${bodies}`, unreadBodies: unread };
 }
 
 function textOf(wait: CallWait): string {
