@@ -7,9 +7,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The versions of Node.js that Vite runs on, as in `engines` of `app/package.json`: from a minor version of 20 on, and from one of 22 on.
+/// The versions of Node.js that all packages of the page run on, as in `engines` of `app/package.json`: from a minor
+/// version of 20 on, from one of 22 on, and from a major version on.
 const NODE_20: u32 = 19;
-const NODE_22: u32 = 12;
+const NODE_22: u32 = 13;
+const NODE: u32 = 24;
 
 /// Builds the page into the folder `out`, from the sources in `app` and the bindings in the folders `modules`. Other files in `out`
 /// stay as they are.
@@ -26,7 +28,8 @@ pub(crate) fn build(app: &Path, modules: &[PathBuf], out: &Path) -> Result<()> {
 
 /// Fails with advice unless there is a Node.js that is new enough.
 pub(crate) fn check_node() -> Result<()> {
-    let advice = format!("the page is built with Node.js 20.{NODE_20}, 22.{NODE_22} or newer (https://nodejs.org)");
+    let advice =
+        format!("the page is built with Node.js 20.{NODE_20}, 22.{NODE_22}, {NODE} or newer (https://nodejs.org)");
     let answer = match Command::new("node").arg("--version").output() {
         Ok(answer) => answer,
         Err(error) if error.kind() == ErrorKind::NotFound => bail!("there is no `node` on the PATH: {advice}"),
@@ -35,7 +38,7 @@ pub(crate) fn check_node() -> Result<()> {
     let version = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
     match is_supported(&version) {
         Some(true) => Ok(()),
-        Some(false) => bail!("this is Node.js {version}, which Vite does not run on: {advice}"),
+        Some(false) => bail!("this is Node.js {version}, which packages of the page do not run on: {advice}"),
         None => bail!("`node --version` printed {version:?} and no version: {advice}"),
     }
 }
@@ -44,7 +47,11 @@ pub(crate) fn check_node() -> Result<()> {
 fn is_supported(version: &str) -> Option<bool> {
     let mut numbers = version.strip_prefix('v')?.split('.').map(|number| number.parse().ok());
     let (major, minor): (u32, u32) = (numbers.next()??, numbers.next()??);
-    Some((major == 20 && minor >= NODE_20) || (major, minor) >= (22, NODE_22))
+    Some(match major {
+        20 => minor >= NODE_20,
+        22 => minor >= NODE_22,
+        _ => major >= NODE,
+    })
 }
 
 /// Installs the packages with `npm ci`, unless those of this lock file are there.
@@ -58,7 +65,9 @@ fn install_packages(app: &Path) -> Result<()> {
     }
     eprintln!("Installing the packages of the page (npm ci) ...");
     let npm = if cfg!(windows) { "npm.cmd" } else { "npm" };
-    run(Command::new(npm).args(["ci", "--no-audit", "--no-fund"]).current_dir(app), "npm ci")?;
+    // Strict about the version of Node.js, so that a package that does not run on it is named here and not by what it breaks.
+    let options = ["ci", "--engine-strict", "--no-audit", "--no-fund"];
+    run(Command::new(npm).args(options).current_dir(app), "npm ci")?;
     fs::write(&installed, lock).with_context(|| format!("could not write {}", installed.display()))
 }
 
@@ -97,11 +106,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_versions_of_node_are_those_that_vite_runs_on() {
-        for version in ["v20.19.0", "v22.12.0", "v24.0.1"] {
+    fn the_versions_of_node_are_those_that_the_packages_of_the_page_run_on() {
+        for version in ["v20.19.0", "v22.13.0", "v24.0.1", "v26.0.0"] {
             assert_eq!(is_supported(version), Some(true), "{version}");
         }
-        for version in ["v20.18.9", "v21.7.0", "v22.11.0", "v18.20.0", "v9.0.0"] {
+        for version in ["v20.18.9", "v21.7.0", "v22.12.0", "v23.11.0", "v18.20.0", "v9.0.0"] {
             assert_eq!(is_supported(version), Some(false), "{version}");
         }
         for version in ["", "20.19.0", "v", "v20", "vNaN.1"] {
