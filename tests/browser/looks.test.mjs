@@ -6,6 +6,7 @@ import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { assertReadable } from "./contrast.mjs";
 import { ARTIFACTS, exportSite, outputOf } from "./demo.mjs";
 import { playground } from "./harness.mjs";
 import { PlaygroundPage } from "./playground-page.mjs";
@@ -86,6 +87,38 @@ for (const [look, options] of Object.entries(LOOKS)) {
         }
         await page.screenshot({ path: `${ARTIFACTS}playground-${view}-${look}.png`, fullPage: view !== "why" && view !== "picker" && view !== "lesson" });
       }, options));
+  }
+}
+
+/** Views whose texts are measured, with how each comes to show them and how many there are at least. */
+const TEXTS = {
+  watch: {
+    show: async (playground, page) => {
+      await playground.tab("Watch");
+      // Without motion it does not play by itself.
+      await page.locator(".watch").getByRole("button", { name: "Play" }).click();
+      await page.waitForFunction(() => Number(document.querySelector(".watch").dataset.at) > 700);
+    },
+    least: 30,
+  },
+  compare: { show: VIEWS.compare, least: 100 },
+  lessons: { show: VIEWS.tour, least: 20 },
+  machines: { show: VIEWS.machines, least: 20 },
+  "a lesson": { show: VIEWS.lesson, least: 100 },
+};
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const [view, { show, least }] of Object.entries(TEXTS)) {
+    test(`every text of ${view} can be read: ${colorScheme}`, (t) =>
+      kit.withPage(
+        async (playground, page) => {
+          await show(playground, page);
+          const texts = await assertReadable(page, "body");
+          t.diagnostic(`${texts} texts`);
+          assert.ok(texts >= least, `${texts} texts`);
+        },
+        { ...WIDE, colorScheme, reducedMotion: "reduce" },
+      ));
   }
 }
 

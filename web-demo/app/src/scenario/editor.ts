@@ -50,7 +50,7 @@ const COLOURS = HighlightStyle.define([
   { tag: tags.comment, color: "var(--muted)" },
   { tag: [tags.string, tags.number, tags.bool, tags.atom], color: "var(--accent)" },
   { tag: tags.propertyName, color: "var(--ink)" },
-  { tag: [tags.heading, tags.bracket], color: "var(--capacity)", fontWeight: "600" },
+  { tag: [tags.heading, tags.bracket], color: "var(--capacity-ink)", fontWeight: "600" },
 ]);
 
 function complete(context: CompletionContext): CompletionResult | null {
