@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { channels, contrast, distance } from "./colours.mjs";
+import { assertReadable } from "./contrast.mjs";
 import { ARTIFACTS, startBrowser } from "./demo.mjs";
 import { painted } from "./painted.mjs";
 import { startDashboardSite } from "./dashboard-site.mjs";
@@ -501,25 +502,7 @@ for (const colorScheme of ["light", "dark"]) {
       {},
       async (page) => {
         await show(page, 20_000);
-        const texts = await page.evaluate(() => {
-          const walker = document.createTreeWalker(document.querySelector(".dashboard"), NodeFilter.SHOW_TEXT);
-          const opaque = (element) => {
-            const colour = getComputedStyle(element).backgroundColor;
-            return colour === "rgba(0, 0, 0, 0)" && element.parentElement ? opaque(element.parentElement) : colour;
-          };
-          const found = [];
-          while (walker.nextNode()) {
-            const element = walker.currentNode.parentElement;
-            if (!walker.currentNode.data.trim() || element.closest(":disabled, .visually-hidden")) continue;
-            found.push([walker.currentNode.data.trim(), getComputedStyle(element).color, opaque(element)]);
-          }
-          return found;
-        });
-        assert.ok(texts.length > 100);
-        for (const [text, ink, ground] of texts) {
-          const found = contrast(channels(ink), channels(ground));
-          assert.ok(found >= 4.5, `"${text}" has a contrast of ${found.toFixed(2)}: ${ink} on ${ground}`);
-        }
+        assert.ok((await assertReadable(page, ".dashboard")) > 100);
         const { surface, columns } = await page.evaluate(() => {
           const style = getComputedStyle(document.documentElement);
           const read = (name) => style.getPropertyValue(name).trim();
@@ -599,16 +582,16 @@ test("a dashboard that is taken away leaves nothing behind", () =>
 
 test("the share of the capacity counts each stretch of the history once, the open one at its length", () =>
   withDashboard({}, async (page) => {
-    const used = (times, inFlight, capacity, limits, accepted = 0) =>
+    const used = (times, inService, capacity, limits, accepted = 0) =>
       page.evaluate(
-        ([times, inFlight, capacity, limits, accepted]) => {
+        ([times, inService, capacity, limits, accepted]) => {
           const provider = { refused: 0, accepted, idle: { starved_slot_ns: 0 } };
-          const telemetry = new Float64Array([...times, ...inFlight, ...capacity]).buffer;
+          const telemetry = new Float64Array([...times, ...inService, ...capacity]).buffer;
           const sample = { at: times.at(-1) * 1e6, rows_done: 0, rows_dropped: 0, providers: [provider] };
           const picture = { sample, telemetry, buckets: times.length };
-          return window.fixture.figuresOf(picture, limits && { models: [{ provider: limits }] }, ["inFlight", "capacity"], times.length).used;
+          return window.fixture.figuresOf(picture, limits && { models: [{ provider: limits }] }, ["inService", "capacity"], times.length).used;
         },
-        [times, inFlight, capacity, limits, accepted],
+        [times, inService, capacity, limits, accepted],
       );
     // Three buckets of 10 ms, and 4 ms of the fourth; a call beyond the capacity uses none of it.
     assert.equal(await used([0, 10, 20, 34], [4, 2, 9, 1], [8, 8, 8, 4]), (10 * (4 + 2 + 8) + 4 * 1) / (10 * 24 + 4 * 4));

@@ -6,7 +6,8 @@
 //! time `t`:
 //!
 //! ```text
-//! in flight = integral of calls in flight over t / t        cooling = time within t spent in cooldown / t
+//! in flight  = integral of calls in flight over t / t        cooling = time within t spent in cooldown / t
+//! in service = integral of calls in service over t / t
 //! ```
 //!
 //! Integrals and counts add up when buckets fold, peaks take the larger, and of a level the later value
@@ -32,6 +33,9 @@ pub(crate) enum Field {
     Limit,
     /// The mean number of calls in flight.
     InFlight,
+    /// The mean number of calls that the provider has accepted and not yet answered. A call that it will refuse is in
+    /// flight, and not in service.
+    InService,
     /// The most calls in flight at once.
     Peak,
     /// The last true capacity.
@@ -44,19 +48,19 @@ pub(crate) enum Field {
 
 impl Field {
     /// All fields, in the order in which they are exported.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Limit, Self::InFlight, Self::Peak, Self::Capacity, Self::Refused, Self::Cooling];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Limit, Self::InFlight, Self::InService, Self::Peak, Self::Capacity, Self::Refused, Self::Cooling];
 
     /// Whether buckets hold an integral over time, which reading divides by the bucket's width.
     fn is_integral(self) -> bool {
-        matches!(self, Self::InFlight | Self::Cooling)
+        matches!(self, Self::InFlight | Self::InService | Self::Cooling)
     }
 
     /// One value for two neighbouring buckets.
     fn fold(self, earlier: f64, later: f64) -> f64 {
         match self {
             Self::Limit | Self::Capacity => later,
-            Self::InFlight | Self::Refused | Self::Cooling => earlier + later,
+            Self::InFlight | Self::InService | Self::Refused | Self::Cooling => earlier + later,
             Self::Peak => earlier.max(later),
         }
     }
@@ -67,7 +71,7 @@ impl Field {
             Self::Limit => f64::from(level.limit),
             Self::Peak => f64::from(level.in_flight),
             Self::Capacity => f64::from(level.capacity),
-            Self::InFlight | Self::Refused | Self::Cooling => 0.0,
+            Self::InFlight | Self::InService | Self::Refused | Self::Cooling => 0.0,
         }
     }
 
@@ -75,6 +79,7 @@ impl Field {
     fn instantaneous(self, level: ProviderLevel, now: Instant) -> f64 {
         match self {
             Self::InFlight => f64::from(level.in_flight),
+            Self::InService => f64::from(level.in_service),
             _ => f64::from(u8::from(level.cooldown_until.is_some_and(|end| end > now))),
         }
     }
@@ -183,6 +188,7 @@ impl Telemetry {
         for series in &mut self.series {
             let cooled = series.level.cooldown_until.map_or(Duration::ZERO, |end| end.min(until) - from);
             *series.last_mut(Field::InFlight) += f64::from(series.level.in_flight) * span;
+            *series.last_mut(Field::InService) += f64::from(series.level.in_service) * span;
             *series.last_mut(Field::Cooling) += cooled.as_nanos() as f64;
         }
     }
@@ -251,6 +257,17 @@ mod tests {
     }
 
     #[test]
+    fn calls_in_service_are_the_mean_over_each_bucket_apart_from_those_in_flight() {
+        let level = |in_flight, in_service| ProviderLevel { in_flight, in_service, ..ProviderLevel::default() };
+        let mut telemetry = Telemetry::new([level(8, 4)]);
+        telemetry.advance(Instant::from_nanos(500_000));
+        telemetry.set(0, level(2, 2));
+        telemetry.advance(ms(1));
+        assert_eq!(column(&telemetry, Field::InFlight), [5.0, 2.0]);
+        assert_eq!(column(&telemetry, Field::InService), [3.0, 2.0]);
+    }
+
+    #[test]
     fn cooling_is_the_share_of_the_bucket_before_the_cooldown_ends() {
         let until = Some(Instant::from_nanos(1_250_000));
         let mut telemetry = Telemetry::new([ProviderLevel { cooldown_until: until, ..ProviderLevel::default() }]);
@@ -266,7 +283,14 @@ mod tests {
             let in_flight = (step % 7) as u32;
             telemetry.set(
                 0,
-                ProviderLevel { limit: step as u32, in_flight, capacity: 9, refused: step, cooldown_until: None },
+                ProviderLevel {
+                    limit: step as u32,
+                    in_flight,
+                    in_service: in_flight,
+                    capacity: 9,
+                    refused: step,
+                    cooldown_until: None,
+                },
             );
         }
         telemetry.advance(ms(5_000));
@@ -274,6 +298,7 @@ mod tests {
         let ends = times.iter().skip(1).chain([&5_000.0]);
         let slot_ms: f64 = times.iter().zip(ends).zip(&means).map(|((start, end), mean)| (end - start) * mean).sum();
         let expected: u64 = (0..5_000u64).map(|step| step % 7).sum();
+        assert_eq!(column(&telemetry, Field::InService), means, "every call was in service");
         assert!((slot_ms - expected as f64).abs() < 1.0, "{slot_ms} slot-ms on the chart, {expected} in truth");
         assert!(telemetry.buckets() <= MAX_BUCKETS);
         let counted: f64 = column(&telemetry, Field::Refused).iter().sum();

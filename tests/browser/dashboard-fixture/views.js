@@ -111,6 +111,7 @@ function makeTelemetry(layout, { tasks = 24 }, ms) {
     return {
       limit: of((level) => level.limit),
       inFlight: of((level) => level.in_flight * 0.96),
+      inService: of((level) => Math.min(level.in_flight * 0.96, level.capacity)),
       peak: of((level) => level.in_flight),
       capacity: of((level) => level.capacity),
       refused: Float64Array.from(times, (at, bucket) => (levels[bucket].limit > levels[bucket].capacity && scramble(bucket + index) % 5 === 0 ? 1 : 0)),

@@ -7,8 +7,8 @@ export const UNBOUNDED = 2 ** 31;
 const FIRST_WIDTH_MS = 1;
 
 interface Provider {
-  /** Its history: calls in flight and its true capacity, by bucket. */
-  inFlight: Float64Array;
+  /** Its history: calls that it serves and its true capacity, by bucket. A call that it will refuse uses none of it. */
+  inService: Float64Array;
   capacity: Float64Array;
   /** The calls it accepted so far. */
   accepted: number;
@@ -54,7 +54,7 @@ function shareOf(uses: readonly Use[]) {
   return available > 0 ? used / available : Number.NaN;
 }
 
-function useOf({ inFlight, capacity, accepted, limits }: Provider, times: Float64Array): Use {
+function useOf({ inService, capacity, accepted, limits }: Provider, times: Float64Array): Use {
   const last = times.length - 1;
   const width = last > 1 ? (times[1] ?? 0) : FIRST_WIDTH_MS;
   const open = (times[last] ?? 0) - last * width;
@@ -65,7 +65,8 @@ function useOf({ inFlight, capacity, accepted, limits }: Provider, times: Float6
     const length = at === last ? open : width;
     const served = capacity[at] ?? 0;
     if (length <= 0 || (served >= UNBOUNDED && !rate)) continue;
-    used += Math.min(inFlight[at] ?? 0, served) * length;
+    // After its capacity has fallen it may still serve more.
+    used += Math.min(inService[at] ?? 0, served) * length;
     available += served * length;
   }
   if (limits?.tokens) return { used, available: Number.NaN, of: "tokens" };

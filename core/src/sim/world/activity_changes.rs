@@ -25,6 +25,8 @@ pub struct ProviderLevel {
     pub limit: u32,
     /// Calls in flight.
     pub in_flight: u32,
+    /// The calls in flight that the provider has accepted. The others will be refused, or fail.
+    pub in_service: u32,
     /// The number of calls that the provider can serve at once now.
     pub capacity: u32,
     /// The number of calls it refused with 429 so far.
@@ -75,6 +77,7 @@ impl World {
         Some(ProviderLevel {
             limit: state.limit,
             in_flight: state.in_flight,
+            in_service: provider.mock.in_flight(),
             capacity: provider.mock.capacity(self.now),
             refused: provider.mock.counters().refused,
             cooldown_until: self.admission.cooldown_until(self.now, provider.resource),

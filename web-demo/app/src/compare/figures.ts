@@ -47,7 +47,7 @@ export function figuresOf({ sample, result, telemetry, buckets }: Picture, scena
     rows: sample.rows_done,
     refused: sum((one) => one.refused),
     goodput: time > 0 ? sample.rows_done / (time / 1000) : 0,
-    used: usedShare(sample.providers.map(({ accepted }, provider) => ({ inFlight: column("inFlight", provider), capacity: column("capacity", provider), accepted, limits: scenario?.models?.[provider]?.provider })), times),
+    used: usedShare(sample.providers.map(({ accepted }, provider) => ({ inService: column("inService", provider), capacity: column("capacity", provider), accepted, limits: scenario?.models?.[provider]?.provider })), times),
     starved: sum((one) => one.idle.starved_slot_ns) / 1e6,
     dropped: sample.rows_dropped,
     wait: Number.NaN,
