@@ -117,8 +117,8 @@ export const loadMachines = () => loadModule("tidegate_machines");
 
 async function loadModule(name) {
   const [[loaded], module] = await Promise.all([loadScripts(name), readFile(`${BINDINGS}${name}_bg.wasm`)]);
-  loaded.initSync({ module });
-  return loaded;
+  const { memory } = loaded.initSync({ module });
+  return { ...loaded, memory };
 }
 
 /** Scripts of the bindings, which may import each other. */
