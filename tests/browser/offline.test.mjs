@@ -9,7 +9,10 @@ import { PlaygroundPage } from "./playground-page.mjs";
 
 /** How much more than recorded a cold load may transfer. */
 const TOLERANCE = 1.05;
-/** What a cold load transferred, compressed, in bytes, until the page could be used, and the same without the compiled module. */
+/**
+ * What a cold load transferred, compressed, in bytes, until the page could be used, and the same without the compiled module,
+ * as `coldLoad` printed them.
+ */
 const { firstLoad } = JSON.parse(await readFile(new URL("../package/sizes.json", import.meta.url), "utf8"));
 const BUDGET = TOLERANCE * firstLoad.all;
 const BUDGET_OF_PAGE = TOLERANCE * firstLoad.withoutModule;
@@ -62,7 +65,7 @@ async function coldLoad() {
   await relay.stop();
   const plain = await readFile(`${BINDINGS}tidegate_playground_bg.wasm`);
   const compiled = gzipSync(plain, { level: 9 }).length;
-  console.log(`first load: ${(first / 1024).toFixed(1)} KiB, of which the module is ${(compiled / 1024).toFixed(1)} KiB`);
+  console.log(`first load: ${JSON.stringify({ all: first, withoutModule: first - compiled })}, in bytes; recorded: ${JSON.stringify(firstLoad)}`);
   return { first, compiled };
 }
 
