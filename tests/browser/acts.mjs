@@ -11,6 +11,14 @@ export async function crowdInFlight(playground) {
   await playground.waits(() => Number(document.querySelector('#explore [data-figure="in_flight"]').dataset.value) >= 9_000);
 }
 
+/** Plays the scenario of very many groups, slowly, and waits until its groups have calls out. */
+export async function veryManyGroups(playground) {
+  await playground.choose(VERY_MANY);
+  await playground.setSpeed(-1);
+  await playground.play.click();
+  await playground.waits(() => Number(document.getElementById("running").dataset.value) > 0);
+}
+
 /** Picks the scenario of very many groups, and plays it from start to end. */
 export async function runToTheEnd(playground) {
   await playground.choose(VERY_MANY);
