@@ -1,9 +1,14 @@
 // Measures the cost of a permit: 20 000 tasks through a gate, compared with p-limit, p-queue and bottleneck.
 //
 //     npm run bench            (after npm run build)
+//     BUSY=4 npm run bench     while 4 other processes keep processors busy
 //
 // Times depend on the load of the machine, so only ratios count: every limiter runs once in each round, and each
-// round starts with a different one. Fails if the gate takes longer than p-limit or p-queue.
+// round starts with a different one. Fails if the gate takes longer than p-limit or p-queue: by the clock, or with
+// BUSY by the processor time of this process, since the clock then also counts what the other processes got.
+
+import { fork } from "node:child_process";
+import { fileURLToPath } from "node:url";
 
 import Bottleneck from "bottleneck";
 import pLimit from "p-limit";
@@ -13,6 +18,7 @@ import { RequestGate } from "tidegate";
 const TASKS = 20_000;
 const ROUNDS = Number(process.env.ROUNDS ?? 9);
 const PARALLEL = 16;
+const BUSY = Number(process.env.BUSY ?? 0);
 /** Its time for a task grows with the queue, to minutes for as many: it gets fewer, once, and is only looked at. */
 const SLOW = "bottleneck";
 const SLOW_TASKS = 2_000;
@@ -69,29 +75,44 @@ const contenders = {
   },
 };
 
-const times = Object.fromEntries(Object.keys(contenders).map((name) => [name, []]));
 const names = Object.keys(contenders);
+/** For each of them, microseconds a task by round: by the clock, and of a processor. */
+const times = Object.fromEntries(names.map((name) => [name, []]));
+const processorTimes = Object.fromEntries(names.map((name) => [name, []]));
+// Processes, because the processor time of this one includes its threads.
+const burners = Array.from({ length: BUSY }, () => fork(fileURLToPath(new URL("burner.mjs", import.meta.url))));
 for (let round = -1; round < ROUNDS; round += 1) {
   for (let turn = 0; turn < names.length; turn += 1) {
     const name = names[(turn + round + names.length) % names.length];
     if (name === SLOW && round !== 0) continue;
     globalThis.gc?.();
-    const begin = performance.now();
+    const [begin, processorBegin] = [performance.now(), process.cpuUsage()];
     await contenders[name]();
+    const [taken, { user, system }] = [performance.now() - begin, process.cpuUsage(processorBegin)];
     // The first round warms up the compiler.
-    if (round >= 0) times[name].push(((performance.now() - begin) * 1e3) / (name === SLOW ? SLOW_TASKS : TASKS));
+    if (round < 0) continue;
+    const tasks = name === SLOW ? SLOW_TASKS : TASKS;
+    times[name].push((taken * 1e3) / tasks);
+    processorTimes[name].push((user + system) / tasks);
   }
 }
+for (const burner of burners) burner.disconnect();
 
 const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
-const cost = Object.fromEntries(names.map((name) => [name, median(times[name])]));
+const medians = (of) => Object.fromEntries(names.map((name) => [name, median(of[name])]));
 const pad = (text, width) => String(text).padEnd(width);
-console.log(`${TASKS} tasks, ${PARALLEL} at once, median of ${ROUNDS} rounds`);
-console.log(pad("", 30), pad("us a task", 10), pad("x p-limit", 10), pad("x p-queue", 10));
-for (const name of names) {
-  const times = (peer) => (cost[name] / cost[peer]).toFixed(2);
-  console.log(pad(name, 30), pad(cost[name].toFixed(2), 10), pad(times("p-limit"), 10), pad(times("p-queue"), 10));
-}
+const others = BUSY > 0 ? `, beside ${BUSY} busy ${BUSY === 1 ? "process" : "processes"}` : "";
+console.log(`${TASKS} tasks, ${PARALLEL} at once, median of ${ROUNDS} rounds${others}`);
+const show = (what, cost) => {
+  console.log(pad(what, 30), pad("us a task", 10), pad("x p-limit", 10), pad("x p-queue", 10));
+  for (const name of names) {
+    const times = (peer) => (cost[name] / cost[peer]).toFixed(2);
+    console.log(pad(name, 30), pad(cost[name].toFixed(2), 10), pad(times("p-limit"), 10), pad(times("p-queue"), 10));
+  }
+};
+const cost = medians(BUSY > 0 ? processorTimes : times);
+show("by the clock", medians(times));
+if (BUSY > 0) show("of a processor", cost);
 const beaten = ["gate.run", "gate.acquire"].every((name) =>
   ["p-limit", "p-queue"].every((peer) => cost[name] <= cost[peer]),
 );
