@@ -253,12 +253,15 @@ impl ProgressView {
         }
         let sum = |of: fn(&ColumnView) -> u64| self.columns.iter().map(of).sum::<u64>();
         let (total, done) = (sum(|column| column.total), sum(|column| column.done));
-        // The tasks of all candidates are more than such a run makes.
-        let (left, made) = match self.accepted {
-            None => (total.saturating_sub(done), done),
-            Some(AcceptedView { rows, before, wanted }) => (wanted.saturating_sub(rows), rows.saturating_sub(before)),
-        };
-        (done >= MIN_TASKS_FOR_ETA && made > 0 && self.elapsed > 0.0).then(|| self.elapsed * left as f64 / made as f64)
+        if done < MIN_TASKS_FOR_ETA || self.elapsed <= 0.0 {
+            return None;
+        }
+        let time = |left: u64, made: u64| self.elapsed * left as f64 / made as f64;
+        let of_all = time(total.saturating_sub(done), done);
+        // Such a run ends before it has made all candidates, if enough are accepted.
+        let Some(AcceptedView { rows, before, wanted }) = self.accepted else { return Some(of_all) };
+        let made = rows.checked_sub(before).filter(|made| *made > 0)?;
+        Some(time(wanted.saturating_sub(rows), made).min(of_all))
     }
 
     /// Returns the rows that are done, as text.

@@ -139,7 +139,8 @@ async fn only_passthrough_paths_are_forwarded_and_only_to_their_provider() {
 #[tokio::test]
 async fn a_tenant_calls_only_its_own_models_whatever_provider_it_selects() {
     let (other, seen_of_other) = provider();
-    let tenants = "[tenants]\nby = \"header:x-tenant\"\n[[tenants.known]]\nname = \"small\"\nmodels = [\"cheap-*\"]\n";
+    let tenants = "[tenants]\nby = \"header:x-tenant\"\nrequire_known = true\n[[tenants.known]]\nname = \"other\"\n\
+                   [[tenants.known]]\nname = \"small\"\nmodels = [\"cheap-*\"]\n";
     let second = format!("{tenants}[[providers]]\nname = \"q\"\nbase_url = \"{other}\"");
     let world = World::new("serves = [\"echo\", \"cheap-*\"]", &second).await;
     let of = async |tenant: &str, more: &str, body: &str| {

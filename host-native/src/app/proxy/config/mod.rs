@@ -47,12 +47,12 @@
 //! [tenants]
 //! by = "api_key"                  # or "header:x-tenant", or "none"; default: none
 //! default_weight = 1.0            # of tenants that are not configured
-//! require_known = false           # whether other tenants are rejected
+//! require_known = true            # whether other tenants are rejected; default: false
 //!
 //! [[tenants.known]]
 //! name = "people"
 //! weight = 4.0                    # 0.001 to 1000
-//! models = ["*-mini"]             # patterns of the models that it may call; default: all
+//! models = ["*-mini"]             # the models that it may call; needs `require_known`; default: all
 //! key_env = "PEOPLE_KEY"          # with api_key only: the variable with its key; or `key_sha256`
 //!
 //! [queue]
@@ -336,6 +336,10 @@ fn check_tenants(
             return Err(file.error(name.span(), message).expected("a name that no other tenant has"));
         }
         let key = check_tenant_key(file, &entry, &by, environment)?;
+        if entry.get().models.is_some() && raw.require_known != Some(true) {
+            let message = "`models` is given, and any client may call all models as a tenant that is not configured";
+            return Err(file.error(entry.span(), message).expected("`require_known = true` in [tenants]"));
+        }
         let Table(RawTenant { name, weight: given, models, .. }) = entry.into_inner();
         let models = models.map_or_else(|| vec![WildMatch::new("*")], patterns);
         known.push(KnownTenant { name: name.into_inner().0, weight: weight(given, 1.0), models, key });

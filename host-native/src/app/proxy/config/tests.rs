@@ -118,6 +118,7 @@ fn an_error_names_the_position_and_the_expected_value() {
         ("key_env = \"PEOPLE_KEY\"", "key_sha256 = \"abc\"", "expected 64 hexadecimal digits"),
         ("key_env = \"PEOPLE_KEY\"", "", "either `key_env`"),
         ("by = \"api_key\"", "by = \"none\"", "tenants are not identified by key"),
+        ("weight = 4", "weight = 4\nmodels = [\"a-*\"]", "`require_known = true` in [tenants]"),
         ("high = 8", "high = 0.5", "the factors in [priority] are out of order"),
         ("\"30s\"", "\"0s\"", "more than 0"),
         ("name = \"rest\"", "name = \"acme\"", "two providers called `acme`"),
