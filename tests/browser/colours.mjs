@@ -12,13 +12,16 @@ const SIGHTS = [
   [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
 ];
 
+/** The linear channels of a colour in bytes of red, green and blue. */
+export const channelsOf = (bytes) => bytes.map((byte) => linear(byte / 255));
+
 /** The linear channels of `#rgb`, `#rrggbb`, `rgb(...)` or `color(srgb ...)`. */
 export function channels(css) {
   const long = css.replace(/^#([0-9a-f])([0-9a-f])([0-9a-f])$/i, "#$1$1$2$2$3$3");
   const hex = /^#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})$/i.exec(long);
   const bytes = hex ? hex.slice(1).map((pair) => Number.parseInt(pair, 16)) : css.match(/[\d.]+/g).slice(0, 3).map(Number);
   if (css.startsWith("color(srgb")) return bytes.map(linear);
-  return bytes.map((byte) => linear(byte / 255));
+  return channelsOf(bytes);
 }
 
 const luminance = ([red, green, blue]) => 0.2126 * red + 0.7152 * green + 0.0722 * blue;

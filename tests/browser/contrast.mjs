@@ -1,6 +1,6 @@
 // Whether people can read what a page says: the contrast of every text in sight with what it stands on.
 import assert from "node:assert/strict";
-import { contrast } from "./colours.mjs";
+import { channelsOf, contrast } from "./colours.mjs";
 
 /** The least contrast of a text (WCAG 2.2, success criterion 1.4.3, level AA). */
 const LEAST = 4.5;
@@ -12,14 +12,12 @@ const LEAST = 4.5;
 export async function assertReadable(page, selector) {
   const texts = await page.evaluate(textsBelow, selector);
   const unreadable = texts
-    .map(([text, ink, ground]) => [text, contrast(linear(ink), linear(ground)), `${ink} on ${ground}`])
+    .map(([text, ink, ground]) => [text, contrast(channelsOf(ink), channelsOf(ground)), `${ink} on ${ground}`])
     .filter(([, found]) => found < LEAST)
     .map(([text, found, colours]) => `"${text}" has a contrast of ${found.toFixed(2)}: ${colours}`);
   assert.deepEqual([...new Set(unreadable)], []);
   return texts.length;
 }
-
-const linear = (colour) => colour.map((byte) => (byte / 255 <= 0.04045 ? byte / 255 / 12.92 : ((byte / 255 + 0.055) / 1.055) ** 2.4));
 
 /** Runs in the page. Returns each text with its colour and that of its ground, as bytes of red, green and blue. */
 function textsBelow(selector) {

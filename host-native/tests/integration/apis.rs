@@ -174,7 +174,7 @@ fn the_examples_of_the_reference_run_against_the_mock() {
 }
 
 #[test]
-fn the_responses_api_is_called_with_the_key_as_a_bearer_and_its_recorded_answers_are_read() {
+fn the_responses_api_is_called_with_the_key_as_a_bearer_and_its_documented_answers_are_read() {
     let mut scratch = Scratch::new(6);
     scratch.env("CLAUDE_KEY", "sk-secret");
     let respond = |headers: HeaderMap, Json(body): Json<Value>| async move {

@@ -99,6 +99,16 @@ struct Local {
     judge: String,
 }
 
+impl Local {
+    /// Returns the address behind TLS if `table` names authorities, after it has written their file; else the
+    /// other.
+    fn address(&self, table: &Table, [plain, secure]: [&str; 2], scratch: &Scratch) -> Value {
+        let Some(name) = table.get("ca_file") else { return plain.into() };
+        scratch.write(name.as_str().unwrap(), &self.authority);
+        secure.into()
+    }
+}
+
 /// Replaces the addresses and programs of the example by those of this machine, and its keys by others.
 fn make_local(file: &mut Table, local: &Local, scratch: &mut Scratch) {
     for model in file["models"].as_array_mut().unwrap() {
@@ -106,12 +116,8 @@ fn make_local(file: &mut Table, local: &Local, scratch: &mut Scratch) {
         if let Some(address) = model.get_mut("url") {
             *address = local.judge.as_str().into();
         }
-        let authorities = model.get("ca_file").map(|name| name.as_str().unwrap().to_string());
-        if let Some(address) = model.get_mut("base_url") {
-            *address = authorities.as_ref().map_or(&local.mock, |_| &local.secure_mock).as_str().into();
-        }
-        if let Some(name) = authorities {
-            scratch.write(&name, &local.authority);
+        if model.contains_key("base_url") {
+            model["base_url"] = local.address(model, [&local.mock, &local.secure_mock], scratch);
         }
         for name in model.get("pass_env").and_then(Value::as_array).into_iter().flatten() {
             scratch.env(name.as_str().unwrap(), "sk-of-the-examples");
@@ -132,11 +138,7 @@ fn make_local(file: &mut Table, local: &Local, scratch: &mut Scratch) {
     let Some(seed) = file.get_mut("seed").and_then(Value::as_table_mut) else { return };
     let path = seed["path"].as_str().unwrap();
     if path.starts_with("http") {
-        let authorities = seed.get("ca_file").map(|name| name.as_str().unwrap().to_string());
-        seed["path"] = authorities.as_ref().map_or(&local.dataset, |_| &local.secure_dataset).as_str().into();
-        if let Some(name) = authorities {
-            scratch.write(&name, &local.authority);
-        }
+        seed["path"] = local.address(seed, [&local.dataset, &local.secure_dataset], scratch);
     } else {
         let encoding = seed
             .get("encoding")

@@ -343,7 +343,7 @@ mod tests {
 
     /// Answers as the documentation of the API has them, with shorter texts and without what is not read.
     #[test]
-    fn recorded_answers_are_read() {
+    fn documented_answers_are_read() {
         let text = r#"{"id":"msg_013Zva2CMHLNnXjNJJKqJ2EF","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Hi! My name is Claude."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":2095,"cache_creation_input_tokens":100,"cache_read_input_tokens":5,"output_tokens":503,"service_tier":"standard"}}"#;
         let output = read(text.as_bytes(), &conversation(None)).unwrap();
         assert_eq!(output.usage, Some(Usage::tokens(2_200, 503)), "with what was written to and read from the cache");

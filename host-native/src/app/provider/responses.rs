@@ -156,7 +156,7 @@ mod tests {
 
     /// Answers as the documentation of the API has them, with shorter texts and without what is not read.
     #[test]
-    fn recorded_answers_are_read() {
+    fn documented_answers_are_read() {
         let text = r#"{"id":"resp_67ccd2bed1ec8190b14f964abc0542670bb6a6b452d3795b","object":"response","created_at":1741476542,"status":"completed","error":null,"incomplete_details":null,"model":"gpt-4.1-2025-04-14","output":[{"type":"message","id":"msg_67","status":"completed","role":"assistant","content":[{"type":"output_text","text":"In a grove.","annotations":[]}]}],"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":0},"output_tokens":87,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":123}}"#;
         let output = read(text.as_bytes(), false).unwrap();
         assert_eq!(output.usage, Some(Usage::tokens(36, 87)));

@@ -148,7 +148,7 @@ async fn connections_of_one_address_beyond_its_limit_get_429() {
 
 /// Returns the number of calls in flight.
 async fn in_flight(world: &World) -> String {
-    let answer = send(world, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+    let answer = call(world, "GET", "/healthz", "host: localhost\r\n", "").await;
     let (_, count) = answer.split_once("\"in_flight\":").expect(&answer);
     count.chars().take_while(char::is_ascii_digit).collect()
 }
