@@ -12,7 +12,7 @@ use super::Workload;
 use super::job::{Failure, Job, JobKind};
 use super::shared::Shared;
 use super::state::PendingHook;
-use crate::pipeline::HookError;
+use crate::pipeline::{ClaimedRowGroup, HookError};
 use crate::runtime::Host;
 
 /// A job that claims a row group or calls one hook of it, spawned on the host by
@@ -36,8 +36,16 @@ enum HookTarget {
     PostBatch(u32),
 }
 
-/// The hook of a workload, as a future. It resolves with the rows to leave out (pre-batch), the claimed row
-/// group if there is one (claim), or nothing (post-batch).
+/// What a hook resolves with.
+#[derive(Debug)]
+pub enum HookResult {
+    /// The claimed row group, if there is one.
+    Claimed(Option<ClaimedRowGroup>),
+    /// The rows to leave out. None after a post-batch hook.
+    LeftOut(Vec<u32>),
+}
+
+/// The hook of a workload, as a future.
 pub struct HookWork<W> {
     workload: Arc<W>,
     pending: PendingHook,
@@ -56,13 +64,15 @@ impl<H: Host, W: Workload> HookCall<H, W> {
 }
 
 impl<W: Workload> Future for HookWork<W> {
-    type Output = Result<Vec<u32>, HookError>;
+    type Output = Result<HookResult, HookError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &self.pending {
-            PendingHook::Claim => self.workload.poll_claim(context).map_ok(Vec::from_iter),
-            PendingHook::PreBatch(batch) => self.workload.poll_pre_batch(*batch, context),
-            PendingHook::PostBatch(group) => self.workload.poll_post_batch(group, context).map_ok(|()| Vec::new()),
+            PendingHook::Claim => self.workload.poll_claim(context).map_ok(HookResult::Claimed),
+            PendingHook::PreBatch(batch) => self.workload.poll_pre_batch(*batch, context).map_ok(HookResult::LeftOut),
+            PendingHook::PostBatch(group) => {
+                self.workload.poll_post_batch(group, context).map_ok(|()| HookResult::LeftOut(Vec::new()))
+            }
         }
     }
 }
@@ -70,7 +80,7 @@ impl<W: Workload> Future for HookWork<W> {
 impl<W: Workload> JobKind for HookKind<W> {
     type Start = HookWork<W>;
     type Work = HookWork<W>;
-    type Output = Vec<u32>;
+    type Output = HookResult;
     type Error = HookError;
 
     const PANICKED: &'static str = "the hook panicked";
@@ -80,13 +90,29 @@ impl<W: Workload> JobKind for HookKind<W> {
         start
     }
 
-    fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<Vec<u32>, HookError>>) {
+    fn report<H: Host>(&mut self, shared: &Shared<H>, result: Option<Result<HookResult, HookError>>) {
         let lost = || Err(HookError::from("the hook did not finish: it panicked, or its host shut down"));
         let result = result.unwrap_or_else(lost);
         match self.target {
-            HookTarget::Claim => shared.claim_ended(result.map(|claimed| claimed.first().copied())),
-            HookTarget::PreBatch(row_group) => shared.pre_batch_ended(row_group, result),
+            HookTarget::Claim => shared.claim_ended(result.map(HookResult::claimed)),
+            HookTarget::PreBatch(row_group) => shared.pre_batch_ended(row_group, result.map(HookResult::left_out)),
             HookTarget::PostBatch(row_group) => shared.post_batch_ended(row_group, result.map(drop)),
+        }
+    }
+}
+
+impl HookResult {
+    fn claimed(self) -> Option<ClaimedRowGroup> {
+        match self {
+            Self::Claimed(claimed) => claimed,
+            Self::LeftOut(_) => None,
+        }
+    }
+
+    fn left_out(self) -> Vec<u32> {
+        match self {
+            Self::LeftOut(rows) => rows,
+            Self::Claimed(_) => Vec::new(),
         }
     }
 }

@@ -47,8 +47,8 @@ use crate::gate::alarm::Alarm;
 use crate::observe::Sinks;
 use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::pipeline::{
-    FinishedRowGroup, HookError, Pipeline, PipelineCommand, ProviderDegraded, RunReport, SeededRowGroup, Task,
-    TaskOutcome,
+    ClaimedRowGroup, FinishedRowGroup, HookError, Pipeline, PipelineCommand, ProviderDegraded, RunReport,
+    SeededRowGroup, Task, TaskOutcome,
 };
 use crate::replay::{Recorded, Stamped};
 use crate::request::ResourceId;
@@ -81,13 +81,13 @@ pub trait Workload: 'static {
     /// never stopped, so nothing is saved by half.
     fn checkpoint(&self, group: FinishedRowGroup) -> Self::Save;
 
-    /// Polls the claim of a row group that no other run computes. It resolves with the row group, or with
-    /// `None` if none is left for this run. Called only for pipelines with
+    /// Polls the claim of a row group that no other run computes. It resolves with the row group and its
+    /// missing rows, or with `None` if none is left for this run. Called only for pipelines with
     /// [`claims_row_groups`](crate::pipeline::PipelineConfig::claims_row_groups). By default none is left.
     ///
     /// Called in the same way as [`Workload::poll_pre_batch`], for one row group at a time. A run that ends
     /// does not wait for it.
-    fn poll_claim(&self, context: &mut Context<'_>) -> Poll<Result<Option<u32>, HookError>> {
+    fn poll_claim(&self, context: &mut Context<'_>) -> Poll<Result<Option<ClaimedRowGroup>, HookError>> {
         let _ = context;
         Poll::Ready(Ok(None))
     }

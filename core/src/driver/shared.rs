@@ -17,7 +17,9 @@ use super::state::{Actions, RunState};
 use crate::gate::Gate;
 use crate::gate::runs::YieldingRun as _;
 use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
-use crate::pipeline::{FatalError, HookError, Pipeline, Progress, RunReport, SaveError, TaskOutcome, WorkerId};
+use crate::pipeline::{
+    ClaimedRowGroup, FatalError, HookError, Pipeline, Progress, RunReport, SaveError, TaskOutcome, WorkerId,
+};
 use crate::replay::Recorded;
 use crate::request::ResourceId;
 use crate::request::event::{RequestEvent, RequestInterest};
@@ -212,7 +214,7 @@ impl<H: Host> Shared<H> {
         drop(unused_waker);
     }
 
-    pub(super) fn claim_ended(&self, result: Result<Option<u32>, HookError>) {
+    pub(super) fn claim_ended(&self, result: Result<Option<ClaimedRowGroup>, HookError>) {
         self.command(|state, now| state.pipeline().row_group_claimed(now, result));
     }
 

@@ -2,8 +2,11 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use super::{ColumnId, FatalError, HookError, Pipeline, PolicyChoice, SaveError, TaskOutcome, WorkerId};
+use super::{
+    ClaimedRowGroup, ColumnId, FatalError, HookError, Pipeline, PolicyChoice, SaveError, TaskOutcome, WorkerId,
+};
 use crate::id::SlotKey;
 use crate::request::{RequestPressure, ResourceId};
 use crate::time::Instant;
@@ -56,9 +59,13 @@ pub enum PipelineCommand {
         row_group: u32,
         result: Result<(), String>,
     },
+    /// The result has the row group, if there is one, or the error message, and `missing` the rows of the row
+    /// group to compute.
     RowGroupClaimed {
         now: Instant,
         result: Result<Option<u32>, String>,
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+        missing: Vec<Range<u32>>,
     },
     /// The pressure on one call changed: see [`Pipeline::update_pressure`].
     UpdatePressure {
@@ -119,7 +126,11 @@ impl Pipeline {
             PipelineCommand::CheckpointFinished { now, row_group, result } => {
                 self.checkpoint_finished(now, row_group, result.map_err(SaveError));
             }
-            PipelineCommand::RowGroupClaimed { now, result } => self.row_group_claimed(now, result.map_err(HookError)),
+            PipelineCommand::RowGroupClaimed { now, result, missing } => {
+                let claimed =
+                    |row_group: Option<u32>| row_group.map(|row_group| ClaimedRowGroup { row_group, missing });
+                self.row_group_claimed(now, result.map(claimed).map_err(HookError));
+            }
             PipelineCommand::UpdatePressure { resource, pressure } => {
                 let call = self.calls().iter().position(|(name, _)| *name == resource);
                 call.map(|call| self.update_call_pressure(call, pressure));

@@ -139,7 +139,9 @@ pub struct PipelineConfig {
     ///
     /// Rows are numbered over the whole run. The ranges must be ascending, not empty, and not overlap. In a
     /// row group that contains a row of one of the ranges, only these rows are computed. Its other rows count
-    /// as done. Only for a plan that [keeps parts](Plan::keeps_parts).
+    /// as done. Only for a plan that [keeps parts](Plan::keeps_parts), and not with
+    /// [`claims_row_groups`](Self::claims_row_groups): a run that claims its row groups learns of them with
+    /// each [claim](crate::pipeline::ClaimedRowGroup).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub missing_rows: Vec<Range<u64>>,
 }
@@ -207,6 +209,9 @@ impl PipelineConfig {
         let is_ordered = plan.order().iter().any(|column| plan.is_ordered(*column));
         let expected = "false, since the plan has columns that are made in order";
         require(!(self.claims_row_groups && is_ordered), "claims_row_groups", self.claims_row_groups, expected)?;
+        let missing_rows = self.missing_rows.len();
+        let expected = "none, since a run that claims its row groups learns of them with each claim";
+        require(!self.claims_row_groups || missing_rows == 0, "missing_rows", missing_rows, expected)?;
         let unknown = self.done_row_groups.iter().find(|group| u64::from(**group) >= groups);
         unknown.map_or(Ok(()), |group| {
             Err(ConfigError::new("done_row_groups", group, "row groups of this run, counted from 0"))

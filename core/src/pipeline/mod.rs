@@ -66,8 +66,9 @@ pub use config::{PipelineConfig, PipelineError, PolicyChoice};
 pub use explain::{SlotWait, TaskWait};
 pub use machine::Pipeline;
 pub use outcome::{
-    DiscardReason, DropReason, DroppedRow, FailureKind, FatalError, FinishedRowGroup, Hook, HookError, PipelineEffect,
-    ProviderDegraded, RetryKind, RetryableCount, SaveError, SeededRowGroup, Task, TaskBatch, TaskOutcome, WorkerId,
+    ClaimedRowGroup, DiscardReason, DropReason, DroppedRow, FailureKind, FatalError, FinishedRowGroup, Hook, HookError,
+    PipelineEffect, ProviderDegraded, RetryKind, RetryableCount, SaveError, SeededRowGroup, Task, TaskBatch,
+    TaskOutcome, WorkerId,
 };
 pub use plan::{Column, ColumnId, MAX_COLUMNS, Plan, PlanBuilder, PlanError, Strategy};
 pub use report::{ColumnReport, DroppedCount, Progress, RunReport, StopReason, TaskCounts};

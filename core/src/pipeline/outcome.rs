@@ -4,6 +4,7 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use crate::call::{Completion, Outcome};
 use crate::id::SlotKey;
@@ -427,6 +428,24 @@ pub struct FinishedRowGroup {
     pub dropped: Vec<DroppedRow>,
     /// The rows that are incomplete because the run stopped, counted from 0 within the group, ascending.
     pub unmade: Vec<u32>,
+}
+
+/// The row group that a host has claimed for a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedRowGroup {
+    /// The row group, counted from 0 over the whole run.
+    pub row_group: u32,
+    /// The rows to compute, counted from 0 within the group: ascending ranges, not empty and without overlap.
+    /// The other rows count as done. Empty for all rows. Only for a plan that [keeps
+    /// parts](crate::pipeline::Plan::keeps_parts).
+    pub missing: Vec<Range<u32>>,
+}
+
+impl From<u32> for ClaimedRowGroup {
+    /// All rows of the row group.
+    fn from(row_group: u32) -> Self {
+        Self { row_group, missing: Vec::new() }
+    }
 }
 
 /// The argument of a pre-batch hook: a row group whose seed columns are done. All rows that the run computes

@@ -9,8 +9,8 @@ use crate::id::SlotKey;
 use crate::lease::ReleaseResult;
 use crate::pipeline::event::{SchedulerEvent, SchedulerInterest};
 use crate::pipeline::{
-    ColumnId, FatalError, HookError, Pipeline, PipelineCommand, PipelineEffect, PolicyChoice, SaveError, TaskOutcome,
-    WorkerId,
+    ClaimedRowGroup, ColumnId, FatalError, HookError, Pipeline, PipelineCommand, PipelineEffect, PolicyChoice,
+    SaveError, TaskOutcome, WorkerId,
 };
 use crate::request::{RequestAdmission, RequestPressure, ResourceId};
 use crate::time::Instant;
@@ -99,10 +99,15 @@ impl Recorded<Pipeline> {
     }
 
     /// Records and calls [`Pipeline::row_group_claimed`].
-    pub fn row_group_claimed(&mut self, now: Instant, result: Result<Option<u32>, HookError>) {
+    pub fn row_group_claimed(&mut self, now: Instant, result: Result<Option<ClaimedRowGroup>, HookError>) {
         self.record(|| {
-            let result = result.clone().map_err(|error| error.0);
-            PipelineCommand::RowGroupClaimed { now, result }
+            let (row_group, missing) = match result.clone() {
+                Ok(claimed) => claimed.map(|claimed| (claimed.row_group, claimed.missing)).unzip(),
+                Err(error) => {
+                    return PipelineCommand::RowGroupClaimed { now, result: Err(error.0), missing: Vec::new() };
+                }
+            };
+            PipelineCommand::RowGroupClaimed { now, result: Ok(row_group), missing: missing.unwrap_or_default() }
         });
         self.machine.row_group_claimed(now, result);
     }

@@ -13,7 +13,9 @@ use alloc::vec::Vec;
 
 use super::Pipeline;
 use crate::pipeline::lifecycle::{RunState, StopMode};
-use crate::pipeline::outcome::{DiscardReason, DropReason, Hook, HookError, PipelineEffect, SaveError, SeededRowGroup};
+use crate::pipeline::outcome::{
+    ClaimedRowGroup, DiscardReason, DropReason, Hook, HookError, PipelineEffect, SaveError, SeededRowGroup,
+};
 use crate::pipeline::plan::key::TaskKey;
 use crate::pipeline::report::StopReason;
 use crate::pipeline::row_group::{RoundTask, RowGroup, RowGroupPhase, Span};
@@ -22,17 +24,18 @@ use crate::time::Instant;
 /// Commands: the results that the host reports.
 impl Pipeline {
     /// Reports the result of a [claim](PipelineEffect::ClaimRowGroup): a row group that no other run
-    /// computes, in any order, or `None` if none is left for this run. The run stops if the claim failed.
+    /// computes, in any order, or `None` if none is left for this run. The run stops if the claim failed, or
+    /// if the row group does not have the missing rows.
     ///
     /// A row group that cannot be admitted is left out, and another one is claimed: one that is done, that
     /// was claimed before, or that does not exist. The call has no effect if no claim is in progress.
-    pub fn row_group_claimed(&mut self, now: Instant, result: Result<Option<u32>, HookError>) {
+    pub fn row_group_claimed(&mut self, now: Instant, result: Result<Option<ClaimedRowGroup>, HookError>) {
         let now = self.clock.observe(now);
         if !self.row_groups.pending().is_claiming() {
             return;
         }
-        match result {
-            Ok(row_group) => self.row_groups.end_claim(row_group),
+        match result.and_then(|claimed| self.check_claimed(claimed)) {
+            Ok(claimed) => self.row_groups.end_claim(claimed),
             Err(HookError(why)) => {
                 self.row_groups.end_claim(None);
                 self.stop(StopReason::ClaimFailed { why }, StopMode::DrainPartial);
@@ -215,6 +218,25 @@ impl Pipeline {
             return self.start_checkpoint(row_group);
         }
         self.discard(row_group, DiscardReason::Stopped);
+    }
+}
+
+impl Pipeline {
+    /// Returns the claimed row group, or an error if not all of its missing rows can be computed.
+    fn check_claimed(&self, claimed: Option<ClaimedRowGroup>) -> Result<Option<ClaimedRowGroup>, HookError> {
+        let Some(ClaimedRowGroup { row_group, missing }) = &claimed else { return Ok(None) };
+        let count = self.row_groups.pending().rows_in(*row_group);
+        let mut free = 0;
+        let is_valid = missing.iter().all(|rows| {
+            let is_next = rows.start >= free && !rows.is_empty() && rows.end <= count;
+            free = rows.end;
+            is_next
+        });
+        if missing.is_empty() || is_valid && self.plan.keeps_parts() {
+            return Ok(claimed);
+        }
+        let why = format!("row group {row_group} of {count} rows cannot be computed in the parts {missing:?}");
+        Err(HookError(why))
     }
 }
 

@@ -4,6 +4,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 
+use crate::pipeline::outcome::ClaimedRowGroup;
+
 /// The largest number of row groups in a run. A task's id has 28 bits for the row group.
 pub const MAX_ROW_GROUPS: u32 = 1 << 28;
 /// The largest number of rows in a row group. It is 2^24 - 1: a task's id has 24 bits for the row, and uses
@@ -180,6 +182,11 @@ impl Pending {
         })
     }
 
+    /// Returns the number of rows of a row group, or 0 if it does not exist.
+    pub(crate) fn rows_in(&self, row_group: u32) -> u32 {
+        if row_group < self.total { self.span_of(row_group).rows } else { 0 }
+    }
+
     fn span_of(&self, row_group: u32) -> Span {
         let first_row = u64::from(row_group) * u64::from(self.size);
         let rows = (self.rows - first_row).min(u64::from(self.size)) as u32;
@@ -219,18 +226,33 @@ impl Pending {
 
     /// Ends the claim in progress. `None` closes the cursor. A row group that cannot be admitted is left out:
     /// one that is done, that was claimed before, or that does not exist.
-    pub(crate) fn end_claim(&mut self, row_group: Option<u32>) {
-        let is_new = row_group.is_some_and(|row_group| self.contains(row_group));
+    pub(crate) fn end_claim(&mut self, claimed: Option<ClaimedRowGroup>) {
+        let is_new = claimed.as_ref().is_some_and(|claimed| self.contains(claimed.row_group));
         let Some(claims) = &mut self.claims else { return };
         claims.state = ClaimState::None;
-        match row_group {
+        match claimed {
             None => self.closed = true,
-            Some(row_group) if is_new => {
+            Some(ClaimedRowGroup { row_group, missing }) if is_new => {
                 claims.taken.insert(row_group);
                 claims.state = ClaimState::Claimed(row_group);
+                self.add_missing(row_group, &missing);
             }
             Some(_) => {}
         }
+    }
+
+    /// Limits a claimed row group to these rows, counted from 0 within it, unless there are none. Its other
+    /// rows are done.
+    fn add_missing(&mut self, row_group: u32, missing: &[Range<u32>]) {
+        if missing.is_empty() {
+            return;
+        }
+        let Span { first_row, rows, .. } = self.span_of(row_group);
+        let at = self.missing.partition_point(|rows| rows.end <= first_row);
+        let of_run = |rows: &Range<u32>| first_row + u64::from(rows.start)..first_row + u64::from(rows.end);
+        self.missing.splice(at..at, missing.iter().map(of_run));
+        let to_compute: u32 = missing.iter().map(|rows| rows.end - rows.start).sum();
+        self.excluded_rows += u64::from(rows - to_compute);
     }
 
     /// Returns whether a row group is still to be admitted.
@@ -287,17 +309,30 @@ mod tests {
         let mut pending = new(10, 4, [1].into()).with_claims();
         assert_eq!((pending.take(), pending.request_claim(), pending.request_claim()), (None, true, false));
         for wrong in [1, 3] {
-            pending.end_claim(Some(wrong));
+            pending.end_claim(Some(wrong.into()));
             assert_eq!((pending.take(), pending.request_claim()), (None, true), "row group {wrong}");
         }
-        pending.end_claim(Some(2));
+        pending.end_claim(Some(2.into()));
         assert_eq!((pending.next_rows(), pending.contains(2), pending.contains(0)), (Some(2), false, true));
         assert_eq!(pending.take().map(|span| (span.row_group, span.first_row, span.rows)), Some((2, 8, 2)));
         assert_eq!((pending.take(), pending.request_claim()), (None, true));
-        pending.end_claim(Some(2));
+        pending.end_claim(Some(2.into()));
         assert_eq!((pending.take(), pending.request_claim(), pending.is_empty()), (None, true, false));
-        pending.end_claim(Some(0));
+        pending.end_claim(Some(0.into()));
         assert_eq!((pending.is_empty(), pending.take().is_some(), pending.is_empty()), (false, true, true));
+    }
+
+    #[test]
+    fn a_row_group_that_is_claimed_in_part_contains_only_the_missing_rows() {
+        let mut pending = new(10, 4, Vec::new()).with_claims();
+        let mut parts = Vec::new();
+        for (row_group, missing) in [(2, [1..2].into()), (0, [0..1, 2..3].into()), (1, Vec::new())] {
+            assert_eq!((pending.take(), pending.request_claim()), (None, true));
+            pending.end_claim(Some(ClaimedRowGroup { row_group, missing }));
+            let span = pending.take().unwrap();
+            parts.push((span.row_group, pending.missing_of(span).collect::<Vec<_>>(), pending.done_rows()));
+        }
+        assert_eq!(parts, [(2, [1..2].into(), 1), (0, [0..1, 2..3].into(), 3), (1, Vec::from([0..4]), 3)]);
     }
 
     #[test]

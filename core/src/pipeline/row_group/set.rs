@@ -8,7 +8,7 @@ use super::frontier::{TaskEntry, TaskState};
 use super::group::{Deferred, RowGroup, RowGroupPhase};
 use super::pending::{Pending, Span};
 use super::target::{RowGroupTarget, Sample};
-use crate::pipeline::outcome::DropReason;
+use crate::pipeline::outcome::{ClaimedRowGroup, DropReason};
 use crate::pipeline::plan::key::{LocalKey, TaskKey};
 use crate::pipeline::plan::{ColumnId, Plan};
 use crate::time::Instant;
@@ -140,8 +140,8 @@ impl RowGroups {
     }
 
     /// Ends the claim in progress: see [`Pending::end_claim`].
-    pub(crate) fn end_claim(&mut self, row_group: Option<u32>) {
-        self.pending.end_claim(row_group);
+    pub(crate) fn end_claim(&mut self, claimed: Option<ClaimedRowGroup>) {
+        self.pending.end_claim(claimed);
     }
 
     /// Admits no further row group. Returns whether any was left.

@@ -110,6 +110,31 @@ fn a_run_whose_provider_is_unavailable_does_not_wait_for_its_claim() {
 }
 
 #[test]
+fn of_a_row_group_that_is_claimed_in_part_only_the_missing_rows_are_computed_and_saved() {
+    let mut rig = Rig::start([cell("a", &[])], claiming(6, 3));
+    rig.claim_part(Ok(Some(ClaimedRowGroup { row_group: 1, missing: [1..2].into() })));
+    assert_eq!(rig.running_names(), ["a:1.1"]);
+    rig.claim(Ok(Some(2)));
+    rig.claim(Ok(Some(0)));
+    rig.run_well();
+    let report = rig.report();
+    assert_eq!((report.rows_out, report.rows_resumed, report.rows_not_started), (5, 1, 0));
+    assert!(report.is_complete());
+}
+
+#[test]
+fn a_claim_of_rows_that_a_row_group_does_not_have_stops_the_run() {
+    for missing in [[0..3].to_vec(), [1..1].into(), [1..2, 0..1].into(), [0..2, 1..2].into()] {
+        let mut rig = Rig::start([cell("a", &[])], claiming(4, 3));
+        rig.claim_part(Ok(Some(ClaimedRowGroup { row_group: 1, missing: missing.clone() })));
+        rig.run_well();
+        let stop = &rig.report().stop;
+        let names = |why: &str| why.starts_with("row group 1 of 2 rows cannot be computed in the parts");
+        assert!(matches!(stop, StopReason::ClaimFailed { why } if names(why)), "{missing:?}: {stop:?}");
+    }
+}
+
+#[test]
 fn a_claim_that_fails_stops_the_run_and_keeps_complete_rows() {
     let mut rig = Rig::start([cell("a", &[])], claiming(6, 2));
     rig.claim(Ok(Some(2)));
@@ -123,7 +148,7 @@ fn a_claim_that_fails_stops_the_run_and_keeps_complete_rows() {
 fn a_result_without_a_claim_in_progress_has_no_effect() {
     let mut rig = Rig::start([cell("a", &[])], claiming(4, 1));
     rig.claim(Ok(Some(0)));
-    rig.pipeline.row_group_claimed(rig.now, Ok(Some(1)));
+    rig.pipeline.row_group_claimed(rig.now, Ok(Some(1.into())));
     rig.pipeline.row_group_claimed(rig.now, Err("late".into()));
     rig.drain();
     assert_eq!((rig.claims, rig.running_names()), (0, ["a:0.0".into(), "a:0.1".into()].into()));

@@ -191,6 +191,11 @@ impl Rig {
 
     /// Reports the result of the claim in progress.
     pub(crate) fn claim(&mut self, result: Result<Option<u32>, HookError>) {
+        self.claim_part(result.map(|row_group| row_group.map(ClaimedRowGroup::from)));
+    }
+
+    /// Does the same as [`claim`](Self::claim), also for a part of a row group.
+    pub(crate) fn claim_part(&mut self, result: Result<Option<ClaimedRowGroup>, HookError>) {
         self.claims -= 1;
         self.pipeline.row_group_claimed(self.now, result);
         self.drain();

@@ -11,6 +11,7 @@ use super::files::{
     is_temporary_name, read_lines, remove_temporary, rows_name, sync_directory, visit_names,
 };
 use super::images::{foreign_image, remove_images, remove_incomplete_images};
+use super::parts::{adopt_parts, count_parts};
 use super::scan::ScanResult;
 use super::shared::{foreign_process, process_totals, remove_processes, used_at};
 use super::stored_output::read_manifest;
@@ -51,7 +52,7 @@ pub fn remaining_work(root: &Path, spec: &OutputSpec) -> Result<Option<Remaining
     let found = with_surplus_if_enough(|keeps_surplus| {
         ScanResult::read_extended(&root.join(ROWS), spec, &before, keeps_surplus)
     })?;
-    let mut kept = found.earlier;
+    let mut kept = found.earlier.plus(count_parts(root, spec)?);
     if found.acceptance.end().is_some() {
         kept.rows_out = now.wanted.map_or(kept.rows_out, |wanted| kept.rows_out.min(wanted));
         return Ok(Some(RemainingWork { kept, rows: 0, row_groups: 0, spent }));
@@ -81,6 +82,7 @@ fn with_surplus_if_enough(scan: impl Fn(bool) -> Result<ScanResult, OutputError>
 /// Checks that `root` holds the same job, and returns what its earlier runs have left and used.
 pub(super) fn resume(root: &Path, rows: &Path, spec: &OutputSpec) -> Result<(ScanResult, JobTotals), OutputError> {
     let before = same_job(root, spec)?;
+    adopt_parts(root, spec)?;
     extend_last_row_group(rows, spec, &before)?;
     remove_temporary(root).map_err(io_error(root))?;
     remove_incomplete_images(root).map_err(io_error(&root.join(IMAGES)))?;

@@ -39,6 +39,7 @@ mod files;
 mod images;
 mod manifest;
 mod output_file;
+mod parts;
 mod scan;
 mod shared;
 mod stored_output;

@@ -23,12 +23,18 @@
 //! A process that was suspended may go on at any of these steps. If it links the name after the rows are
 //! there and the name was removed, it sees the rows, and has lost.
 //!
-//! Only complete row groups are written. Therefore a later `--resume` finds what a single process leaves: it
-//! removes the directory of processes and adds their usage to the manifest.
+//! A process that stops leaves its files of the row groups that are complete in part in its own directory.
+//! One that claims such a row group copies the files with the most rows to its own directory, makes the rest,
+//! and writes the row group as any other. A process that was killed before it has linked the name leaves such
+//! files, too.
+//!
+//! Only complete row groups are in `OUT/rows`, and a later `--resume` copies the parts of the others there.
+//! So it finds what a single process leaves. It removes the directory of processes and adds their usage to
+//! the manifest.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use super::directory_lock::{DirectoryLock, LockFile, file_names, is_locked, remove_lock};
@@ -37,6 +43,7 @@ use super::files::{
     LEASED, LOCK, MANIFEST, PROCESSES, ROWS, SPENT, calls_name, commit, dropped_name, is_temporary_name,
     remove_if_exists, rows_name, sync_directory, visit_names, winner_name, write_atomically, write_temporary,
 };
+use super::parts::{best_part, copy_part};
 use super::scan::{FoundNames, ReplaceableCounts, ScanResult};
 use super::stored_output::read_manifest;
 use super::{DroppedCounts, EarlierOutput, ExistingOutput, JobTotals, Manifest, OutputDirectory, OutputSpec, RunState};
@@ -243,6 +250,30 @@ impl SharedDirectory {
         sync_directory(&self.rows).map_err(io_error(&self.rows))?;
         remove_if_exists(&winner).map_err(io_error(&winner))?;
         Ok(true)
+    }
+
+    /// Copies what another process has made of row group `row_group` and not written to `OUT/rows` to the
+    /// directory of this process, which has nothing of it. Returns the missing rows, counted from 0 within
+    /// the row group, or `None` if there is nothing to copy.
+    ///
+    /// The files may be those of a process that writes them now. They are copied in an order in which at
+    /// worst a dropped row counts as missing.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be read, or a file cannot be written.
+    pub fn adopt(&self, row_group: u32) -> Result<Option<Vec<Range<u32>>>, OutputError> {
+        let own = self.own.join(ROWS);
+        let others = process_rows(&self.root, Some(&self.process))?;
+        let Some(part) = best_part(&others, &self.spec, row_group) else { return Ok(None) };
+        if !copy_part(part.directory, &own, &self.spec, row_group)? {
+            return Ok(None);
+        }
+        let found = ScanResult::read_one(&own, &self.spec, row_group)?;
+        let first = u64::from(row_group) * u64::from(self.spec.manifest.row_group_size);
+        // Both are at most the number of rows in a row group.
+        let in_group = |row: u64| u32::try_from(row - first).unwrap_or(u32::MAX);
+        Ok(Some(found.missing.iter().map(|rows| in_group(rows.start)..in_group(rows.end)).collect()))
     }
 
     /// Counts in `output`, the directory of this process, what the other processes have written by now.
@@ -509,6 +540,15 @@ pub(super) fn used_at(root: &Path) -> Result<JobTotals, OutputError> {
 /// Reads an amount from the file `path`; 0 if there is none.
 fn read_amount(path: &Path) -> Result<Money, OutputError> {
     Ok(AmountFile::read(path).map_err(unreadable(path))?.unwrap_or_default())
+}
+
+/// Returns the directories of rows of the processes that have filled `root` together, in the order of their
+/// names, without that of the process `except`.
+pub(super) fn process_rows(root: &Path, except: Option<&str>) -> Result<Vec<PathBuf>, OutputError> {
+    let mut names = process_names(root)?;
+    names.retain(|name| Some(name.as_str()) != except);
+    names.sort_unstable();
+    Ok(names.into_iter().map(|name| root.join(PROCESSES).join(name).join(ROWS)).collect())
 }
 
 /// Returns the path, relative to `root`, of a file in the directory of processes that no run has written.

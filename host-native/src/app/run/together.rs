@@ -6,7 +6,7 @@
 //!
 //! The row groups of a process go to others if it makes no progress: it refreshes its claims only while calls
 //! end, or none is in flight because all wait for a limit or an outage. A claim lapses [`CLAIM`] after its
-//! last refresh.
+//! last refresh. A process that stops hands back its row groups, with the rows of them that are complete.
 //!
 //! Processes that share the directory and not the server would make all rows twice. Therefore a process
 //! announces itself at its server every [`BEAT`], and one that joins looks for those that hold a lock in the
@@ -25,7 +25,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tidegate_core::pipeline::HookError;
+use tidegate_core::pipeline::{ClaimedRowGroup, HookError};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -50,7 +50,7 @@ const BEAT: Duration = Duration::from_secs(1);
 /// server that fails.
 const ANNOUNCED: Duration = Duration::from_secs(5);
 
-type ClaimFuture = Pin<Box<dyn Future<Output = Result<Option<u32>, OutputError>> + Send>>;
+type ClaimFuture = Pin<Box<dyn Future<Output = Result<Option<ClaimedRowGroup>, OutputError>> + Send>>;
 
 /// The part of this process in a dataset that several processes fill.
 pub(super) struct DatasetMember {
@@ -243,7 +243,10 @@ impl DatasetMember {
     }
 
     /// Polls the claim of the next row group.
-    pub(super) fn poll_claim(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<Result<Option<u32>, HookError>> {
+    pub(super) fn poll_claim(
+        self: &Arc<Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<ClaimedRowGroup>, HookError>> {
         let mut claim = self.claim.lock();
         let future = claim.get_or_insert_with(|| {
             let (together, mut is_closed) = (Arc::clone(self), self.is_closed.subscribe());
@@ -262,7 +265,7 @@ impl DatasetMember {
 
     /// Claims a row group. While other processes hold all that are left, waits: they may die. Returns `None`
     /// if all row groups are written.
-    async fn claim_next(&self) -> Result<Option<u32>, OutputError> {
+    async fn claim_next(&self) -> Result<Option<ClaimedRowGroup>, OutputError> {
         let mut is_reachable = true;
         loop {
             let held = self.held.lock().clone();
@@ -276,7 +279,13 @@ impl DatasetMember {
                     }
                     self.held.lock().insert(row_group);
                     self.record_progress();
-                    return Ok(Some(row_group));
+                    let part = with_directory(&self.directory, move |directory| directory.adopt(row_group)).await?;
+                    if part.as_ref().is_some_and(Vec::is_empty) {
+                        with_directory(&self.directory, move |directory| directory.commit(row_group)).await?;
+                        self.acknowledge(row_group).await;
+                        continue;
+                    }
+                    return Ok(Some(ClaimedRowGroup { row_group, missing: part.unwrap_or_default() }));
                 }
                 Ok(Claimed::Empty) => {
                     let missing = with_directory(&self.directory, SharedDirectory::missing).await?;

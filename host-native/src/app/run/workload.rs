@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_core::driver::Workload;
 use tidegate_core::pipeline::{
-    ColumnId, DroppedRow, FailureKind, FatalError, FinishedRowGroup, HookError, ProviderDegraded, SaveError, Strategy,
-    Task, TaskOutcome,
+    ClaimedRowGroup, ColumnId, DroppedRow, FailureKind, FatalError, FinishedRowGroup, HookError, ProviderDegraded,
+    SaveError, Strategy, Task, TaskOutcome,
 };
 
 use crate::app::output::{CallLine, DroppedLine, KeptRows, OutputDirectory, WriteOutcome};
@@ -196,22 +196,20 @@ impl Workload for PipelineWorkload {
         let together = self.0.together.clone();
         Box::pin(async move {
             let row_group = group.row_group;
-            if let Some(together) = together.as_ref().filter(|_| !group.unmade.is_empty()) {
-                // Another process makes all of it.
-                shared.buffers.take(row_group);
-                together.hand_back([row_group]).await;
-                return Ok(());
-            }
+            let is_part = !group.unmade.is_empty();
             let written = tokio::task::spawn_blocking(move || shared.write(&group)).await;
             let written = written.unwrap_or_else(|error| Err(SaveError(format!("the writer failed: {error}"))));
-            if let (Some(together), Ok(())) = (together, &written) {
-                together.acknowledge(row_group).await;
+            match (together, &written) {
+                // Whoever claims it next makes the rest.
+                (Some(together), Ok(())) if is_part => together.hand_back([row_group]).await,
+                (Some(together), Ok(())) => together.acknowledge(row_group).await,
+                _ => {}
             }
             written
         })
     }
 
-    fn poll_claim(&self, context: &mut Context<'_>) -> Poll<Result<Option<u32>, HookError>> {
+    fn poll_claim(&self, context: &mut Context<'_>) -> Poll<Result<Option<ClaimedRowGroup>, HookError>> {
         self.0.together.as_ref().map_or(Poll::Ready(Ok(None)), |together| together.poll_claim(context))
     }
 }
@@ -439,22 +437,25 @@ impl Shared {
             if self.keeps_calls { self.output.write_calls(group.row_group, buffer.calls().cloned()) } else { Ok(()) };
         let written = calls_written.and_then(|()| self.output.write_row_group(group.row_group, rows, &dropped_lines));
         let committed = written.and_then(|outcome| match &self.together {
-            Some(together) => Ok((outcome, together.directory().commit(group.row_group)?)),
-            None => Ok((outcome, true)),
+            // It stays in the directory of this process, and counts once another one has made the rest.
+            Some(_) if !group.unmade.is_empty() => Ok(None),
+            Some(together) => Ok(Some((outcome, together.directory().commit(group.row_group)?))),
+            None => Ok(Some((outcome, true))),
         });
         match committed {
-            Ok((_, false)) => {
+            Ok(None) => Ok(()),
+            Ok(Some((_, false))) => {
                 let number = group.row_group;
                 let warning =
                     format!("warning: row group {number} was made by another process, too, whose rows are kept");
                 self.warnings.lock().push(warning);
                 Ok(())
             }
-            Ok((WriteOutcome::Written, true)) => {
+            Ok(Some((WriteOutcome::Written, true))) => {
                 self.written.lock().add(group, &dropped_lines);
                 Ok(())
             }
-            Ok((WriteOutcome::KeptEarlier { rows, before }, true)) => {
+            Ok(Some((WriteOutcome::KeptEarlier { rows, before }, true))) => {
                 let number = group.row_group;
                 self.warnings.lock().push(format!(
                     "warning: row group {number} was made again with {rows} rows and has {before} already: the existing rows are kept"
