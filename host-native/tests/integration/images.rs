@@ -38,6 +38,31 @@ fn run(answer: impl Fn(&Value) -> Value + Clone + Send + Sync + 'static) -> (Scr
     (scratch, output)
 }
 
+/// Answers with an image, and reports no tokens.
+async fn respond_with_image() -> Json<Value> {
+    Json(json!({ "data": [{ "b64_json": STANDARD.encode(PNG) }] }))
+}
+
+#[test]
+fn images_cost_their_price_also_if_the_provider_reports_no_tokens() {
+    let mut scratch = Scratch::new(5);
+    scratch.env("ACME_KEY", "sk-secret");
+    let server = serve(Router::new().route("/v1/images/generations", post(respond_with_image)));
+    let text = pipeline(&(server + "/v1"), "").replace("max_parallel", "price = { per_image = 0.5 }\nmax_parallel");
+    let ended = scratch.run_pipeline(&text);
+    ended.assert(0, &["rows out         5", "cost          2.50   USD, of which none is estimated"]);
+    scratch.run(&["pipeline.toml", "--dry-run"]).assert(0, &["2.50"]);
+    scratch.write("limited.toml", &text);
+    let limited = scratch.run(&["limited.toml", "--out", "limited", "--max-cost", "1.6"]);
+    limited.assert(
+        8,
+        &["rows out         3", "cost          1.50", "the next call might pass the cost limit of 1.60 USD"],
+    );
+    scratch.write("unpriced.toml", &text.replace("price = { per_image = 0.5 }\n", ""));
+    let unpriced = scratch.run(&["unpriced.toml", "--out", "unpriced", "--max-cost", "1"]);
+    unpriced.assert(2, &["the model `painter` has none", "`price = { per_image = 0.04 }`"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_names_the_file_of_its_image_whether_the_answer_has_it_or_its_address() {
     for format in ["b64_json", "url"] {
@@ -54,7 +79,7 @@ async fn a_row_names_the_file_of_its_image_whether_the_answer_has_it_or_its_addr
         let run = tokio::task::spawn_blocking(move || {
             let ended = scratch.run_pipeline(&text);
             scratch.run(&["check", "pipeline.toml"]).assert(0, &["acme/painter/image", "reached"]);
-            let note = "not included: the images that `photo` makes, other than by their `answer_tokens`";
+            let note = "not included: the tokens of the images that `photo` makes, other than by their `answer_tokens`";
             scratch.run(&["pipeline.toml", "--dry-run"]).assert(0, &["photo", " 3000\n", note]);
             (ended, scratch)
         });

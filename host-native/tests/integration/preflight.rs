@@ -232,8 +232,8 @@ fn a_dry_run_lists_what_its_estimate_leaves_out_where_the_pipeline_uses_it() {
             "calls of `either` to its second model and later ones",
             "the reasoning for `either`, other than by its `answer_tokens`",
             "calls for parts of the texts of `vector`, if a model rejects some of them",
-            "the images that `cover` makes, since it has no `answer_tokens`",
-            "the images that `sized` makes, other than by their `answer_tokens`",
+            "the tokens of the images that `cover` makes, since it has no `answer_tokens`",
+            "the tokens of the images that `sized` makes, other than by their `answer_tokens`",
         ]
     );
 }

@@ -1,4 +1,4 @@
-//! The cost of calls: prices per token, and a ledger that enforces a cost limit.
+//! The cost of calls: prices per token and image, and a ledger that enforces a cost limit.
 //!
 //! Money is an integer number of units of 10^-12 of the currency of the pipeline file, so sums are exact on
 //! every platform. A price of 0.15 per million tokens is 150 000 units per token.
@@ -38,6 +38,9 @@ const UNITS: u128 = 1_000_000_000_000;
 
 /// The maximum price of a million tokens. A higher one is taken for a typing error.
 pub const MAX_PER_MILLION: f64 = 1_000_000.0;
+
+/// The maximum price of an image. A higher one is taken for a typing error.
+pub const MAX_PER_IMAGE: f64 = 1_000.0;
 
 /// An amount of the currency of the pipeline file, in units of 10^-12.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -138,11 +141,12 @@ impl fmt::Display for Money {
     }
 }
 
-/// The price of the tokens of a model.
+/// The price of the tokens of a model, and of the images that it makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Price {
     input: Money,
     output: Money,
+    image: Money,
 }
 
 impl Price {
@@ -152,19 +156,27 @@ impl Price {
     pub fn per_million(input: f64, output: f64) -> Option<Self> {
         let per_token =
             |price: f64| (0.0..=MAX_PER_MILLION).contains(&price).then(|| Money((price * 1e6).round() as u128));
-        Some(Self { input: per_token(input)?, output: per_token(output)? })
+        Some(Self { input: per_token(input)?, output: per_token(output)?, image: Money::default() })
     }
 
-    /// Returns the cost of `usage`.
+    /// Adds a price for each image. Returns `None` unless it is from 0 to [`MAX_PER_IMAGE`].
+    #[must_use]
+    pub fn per_image(self, image: f64) -> Option<Self> {
+        let image = Money::new(image).filter(|_| image <= MAX_PER_IMAGE)?;
+        Some(Self { image, ..self })
+    }
+
+    /// Returns the cost of `usage`, without that of an image.
     #[must_use]
     pub fn of(&self, usage: Usage) -> Money {
-        self.of_many(u64::from(usage.input_tokens), u64::from(usage.output_tokens))
+        self.of_many(u64::from(usage.input_tokens), u64::from(usage.output_tokens), 0)
     }
 
-    /// Returns the cost of `input` and `output` tokens.
+    /// Returns the cost of `input` and `output` tokens, and of `images`.
     #[must_use]
-    pub fn of_many(&self, input: u64, output: u64) -> Money {
-        self.input.saturating_mul(input).saturating_add(self.output.saturating_mul(output))
+    pub fn of_many(&self, input: u64, output: u64, images: u64) -> Money {
+        let tokens = self.input.saturating_mul(input).saturating_add(self.output.saturating_mul(output));
+        tokens.saturating_add(self.image.saturating_mul(images))
     }
 }
 
@@ -415,6 +427,12 @@ mod tests {
         assert_eq!(Price::per_million(-1.0, 0.0), None);
         assert_eq!(Price::per_million(0.0, f64::NAN), None);
         assert_eq!(Price::per_million(2e6, 0.0), None);
+        let with_image = price.per_image(0.04).unwrap();
+        assert_eq!(
+            (with_image.of(Usage::tokens(1, 0)), with_image.of_many(1, 0, 3)),
+            (Money(150_000), Money(120_000_150_000))
+        );
+        assert_eq!((price.per_image(-0.1), price.per_image(1_001.0), price.per_image(f64::NAN)), (None, None, None));
     }
 
     #[test]

@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_cost_without_estimates_is_for_the_reported_tokens() {
         let text = Summary { spent: Some((Money::new(0.4).unwrap(), "USD".to_string())), ..summary() }.to_string();
-        assert!(text.contains("  cost        0.4000   USD, for the tokens that the providers reported\n"), "{text}");
+        assert!(text.contains("  cost        0.4000   USD, of which none is estimated\n"), "{text}");
     }
 
     #[test]

@@ -55,9 +55,8 @@ pub struct DryRun {
     max_cost: Option<Money>,
     currency: String,
     capacity: CapacityPlan,
-    /// What is sent beside the prompts, and which models have batches.
-    #[serde(skip)]
-    extras: String,
+    /// What is sent beside the prompts, and which columns have batches: a line for each.
+    requests: Vec<String>,
 }
 
 /// A column in the plan of a run.
@@ -149,7 +148,7 @@ pub async fn dry_run(request: &RunRequest) -> Result<DryRun, Error> {
         export: request.export.as_ref().map(|export| describe_export(export, &file, &resolved)),
         max_cost: request.max_cost,
         capacity,
-        extras: file.describe_extras() + &file.describe_batches(),
+        requests: (file.describe_extras() + &file.describe_batches()).lines().map(str::to_string).collect(),
         currency: file.currency,
     })
 }
@@ -187,15 +186,19 @@ fn models(file: &PipelineFile, resolved: &ResolvedPipeline, estimates: &[ColumnE
         let of_model: Vec<&ColumnEstimate> =
             (0..resolved.columns.len()).filter(calls_it).map(|at| &estimates[at]).collect();
         let sum = |read: fn(&ColumnEstimate) -> u64| of_model.iter().map(|estimate| read(estimate)).sum::<u64>();
-        let (input_tokens, output_tokens) =
-            (sum(|estimate| estimate.input_tokens), sum(|estimate| estimate.output_tokens));
+        let [calls, input_tokens, output_tokens] = [
+            sum(|estimate| estimate.calls),
+            sum(|estimate| estimate.input_tokens),
+            sum(|estimate| estimate.output_tokens),
+        ];
         ModelPlan {
             name: model.name.clone(),
             provider: model.label(),
-            calls: sum(|estimate| estimate.calls),
+            calls,
             input_tokens,
             output_tokens,
-            cost: model.price.map(|price| price.of_many(input_tokens, output_tokens)),
+            // Only models of images have a price for each, and each of their calls makes one.
+            cost: model.price.map(|price| price.of_many(input_tokens, output_tokens, calls)),
         }
     };
     file.models.iter().enumerate().map(model).collect()
@@ -247,7 +250,7 @@ fn not_included(file: &PipelineFile, resolved: &ResolvedPipeline) -> Vec<String>
                 }
             }
             Fill::Image(image) if image.answer_tokens.is_none() => {
-                list.push(format!("the images that `{name}` makes, since it has no `answer_tokens`"));
+                list.push(format!("the tokens of the images that `{name}` makes, since it has no `answer_tokens`"));
             }
             Fill::OfAnswer { of, part: AnswerPart::Reasoning } => {
                 let of = &resolved.columns[*of].name;
@@ -257,7 +260,7 @@ fn not_included(file: &PipelineFile, resolved: &ResolvedPipeline) -> Vec<String>
                 list.push(format!("calls for parts of the texts of `{name}`, if a model rejects some of them"));
             }
             Fill::Image(_) => {
-                list.push(format!("the images that `{name}` makes, other than by their `answer_tokens`"));
+                list.push(format!("the tokens of the images that `{name}` makes, other than by their `answer_tokens`"));
             }
             _ => {}
         }
@@ -393,6 +396,7 @@ impl fmt::Display for DryRun {
             writeln!(f, "  not included: {left_out}")?;
         }
         writeln!(f)?;
-        write!(f, "{}{}", self.capacity, self.extras)
+        write!(f, "{}", self.capacity)?;
+        self.requests.iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }

@@ -12,7 +12,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, Endpoint, FileError, PipelineFile};
+use crate::app::config::pipeline::{ColumnSpec, DatasetLocation, Domain, Endpoint, FileError, PipelineFile};
 use crate::app::data::Dataset;
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
@@ -217,7 +217,10 @@ fn unpriced_model(file: &PipelineFile) -> Option<FileError> {
     let mut called = models::called_models(file).into_iter().map(|index| &file.models[index]);
     let model = called.find(|model| model.price.is_none() && matches!(model.endpoint, Endpoint::Remote { .. }))?;
     let message = format!("--max-cost needs a price, and the model `{}` has none", model.name);
-    let expected = "a table such as `price = { input_per_million = 0.15, output_per_million = 0.6 }`";
+    let expected = match model.domain {
+        Domain::Image => "a table such as `price = { per_image = 0.04 }`",
+        _ => "a table such as `price = { input_per_million = 0.15, output_per_million = 0.6 }`",
+    };
     Some(file.source.error(model.span.clone(), message).expected(expected))
 }
 

@@ -29,6 +29,8 @@ pub struct Provider {
     resource: ResourceId,
     calls: CallCounters,
     tokens: TokenCounters,
+    /// Answers, each with an image if the model makes images.
+    answers: AtomicU64,
     last_errors: Mutex<LastErrors>,
     price: Option<Price>,
     ledger: Arc<SharedLedger>,
@@ -97,6 +99,7 @@ impl Provider {
             resource,
             calls: CallCounters::default(),
             tokens: TokenCounters::default(),
+            answers: AtomicU64::new(0),
             last_errors: Mutex::default(),
             price,
             ledger,
@@ -139,7 +142,7 @@ impl Provider {
             };
             at = providers.iter().position(|other| other.resource == permit.resource()).unwrap_or(from);
             let provider = providers[at];
-            let estimate = provider.cost(admission.estimate);
+            let estimate = provider.cost_of_answers(1, admission.estimate);
             match provider.ledger.try_reserve(estimate) {
                 Reservation::Reserved => {}
                 Reservation::Rejected => return Err((at, CallFailure::Unavailable(failed))),
@@ -150,7 +153,7 @@ impl Provider {
                     continue;
                 }
             }
-            let call = OutstandingCall::new(provider, permit, estimate);
+            let call = OutstandingCall::new(provider, permit, 1, estimate);
             // On the heap: every task would otherwise be as large as all of its call, and be moved with it.
             let (answer, feedback) = with_rate_feedback(Box::pin(attempt(at))).await;
             call.record_feedback(&feedback);
@@ -193,7 +196,8 @@ impl Provider {
                     continue;
                 }
             }
-            let call = OutstandingCall::new(self, permit, estimate);
+            // It makes no image.
+            let call = OutstandingCall::new(self, permit, 0, estimate);
             // The gate decides when the next health call is made, so the outcome needs no handling here.
             let _ = call.finish(&probe_model(client).await);
         }
@@ -244,12 +248,18 @@ impl Provider {
         self.price.map_or_else(Money::default, |price| price.of(tokens))
     }
 
-    /// Returns the tokens used so far and their cost.
+    /// Returns the cost of answers with `tokens` together, each with an image if the model makes images.
+    fn cost_of_answers(&self, answers: u64, tokens: Tokens) -> Money {
+        let (input, output) = (u64::from(tokens.input_tokens), u64::from(tokens.output_tokens));
+        self.price.map_or_else(Money::default, |price| price.of_many(input, output, answers))
+    }
+
+    /// Returns the tokens used so far, and the cost of all answered calls.
     #[must_use]
     pub fn tokens(&self) -> TokenTotals {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (input, output) = (load(&self.tokens.input), load(&self.tokens.output));
-        let cost = self.price.map(|price| price.of_many(input, output));
+        let cost = self.price.map(|price| price.of_many(input, output, load(&self.answers)));
         TokenTotals { input, output, unbilled: load(&self.tokens.unbilled), cost }
     }
 
@@ -321,6 +331,8 @@ impl LastErrors {
 struct OutstandingCall<'a, G: GateRef> {
     provider: &'a Provider,
     permit: Option<PermitOf<G>>,
+    /// 1, or 0 if its answer has no content.
+    answers: u64,
     /// The cost reserved for the call, and its cost as far as known; equal until the answer has a token
     /// count.
     estimate: Money,
@@ -328,9 +340,9 @@ struct OutstandingCall<'a, G: GateRef> {
 }
 
 impl<'a, G: GateRef> OutstandingCall<'a, G> {
-    fn new(provider: &'a Provider, permit: PermitOf<G>, estimate: Money) -> Self {
+    fn new(provider: &'a Provider, permit: PermitOf<G>, answers: u64, estimate: Money) -> Self {
         provider.calls.made.fetch_add(1, Ordering::Relaxed);
-        Self { provider, permit: Some(permit), estimate, cost: estimate }
+        Self { provider, permit: Some(permit), answers, estimate, cost: estimate }
     }
 
     /// Reports the rate limits that the answer states to the gate.
@@ -356,11 +368,14 @@ impl<'a, G: GateRef> OutstandingCall<'a, G> {
             Ok(CallOutput { usage, .. }) => (true, *usage),
             Err(error) => error.charged_usage(),
         };
+        if is_charged || usage.is_some() {
+            provider.answers.fetch_add(self.answers, Ordering::Relaxed);
+        }
         match (usage, answer) {
             (Some(used), _) => {
                 provider.tokens.input.fetch_add(u64::from(used.input_tokens), Ordering::Relaxed);
                 provider.tokens.output.fetch_add(u64::from(used.output_tokens), Ordering::Relaxed);
-                self.cost = provider.cost(used);
+                self.cost = provider.cost_of_answers(self.answers, used);
             }
             (None, _) if is_charged => {
                 provider.tokens.unbilled.fetch_add(1, Ordering::Relaxed);

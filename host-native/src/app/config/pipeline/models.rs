@@ -20,7 +20,7 @@ use crate::app::answer_shape::AnswerShapes;
 use crate::app::config::document::Document;
 use crate::app::config::limit::{LimitKeys, LimitName, LimitSettings, read_limit};
 use crate::app::config::source::FileError;
-use crate::app::config::value::{Checked, Table, WithSpan};
+use crate::app::config::value::{Checked, Finite, Table, WithSpan};
 use crate::app::provider::chat::ChatApi;
 use crate::app::provider::cost::Price;
 
@@ -283,7 +283,7 @@ impl ModelTable<'_, '_> {
             limit: choice,
             is_limit_given: is_given,
             budgets: self.budgets(same)?,
-            price: self.price(same, currency)?,
+            price: self.price(domain, same, currency)?,
             span: self.span.clone(),
             name,
             provider,
@@ -340,13 +340,19 @@ impl ModelTable<'_, '_> {
         }
     }
 
-    fn price(&self, same: Option<&ModelSpec>, currency: &mut Option<String>) -> Result<Option<Price>, FileError> {
+    fn price(
+        &self,
+        domain: Domain,
+        same: Option<&ModelSpec>,
+        currency: &mut Option<String>,
+    ) -> Result<Option<Price>, FileError> {
         let Some(table) = &self.raw.price else { return Ok(same.and_then(|same| same.price)) };
         if let Some(same) = same {
             let message = format!("`{}` is the same provider and model id, and has one price", same.name);
             return Err(self.file.error(table.span(), message).expected("`price` in the first of them only"));
         }
-        let RawPrice { input_per_million: input, output_per_million: output, currency: given } = &**table.get();
+        let RawPrice { input_per_million: input, output_per_million: output, per_image: image, currency: given } =
+            &**table.get();
         let name = given.as_ref().map_or(DEFAULT_CURRENCY, |given| &given.get().0);
         match currency {
             Some(known) if known != name => {
@@ -356,16 +362,23 @@ impl ModelTable<'_, '_> {
             }
             _ => *currency = Some(name.to_string()),
         }
-        let Checked(input_price) = *input.get();
-        let output_price = output.as_ref().map_or(0.0, |output| output.get().0);
-        let wrong = if Price::per_million(input_price, 0.0).is_none() {
-            input.span()
-        } else {
-            output.as_ref().map_or(input.span(), WithSpan::span)
+        if input.is_none() && image.is_none() {
+            let expected = "the price of a million input tokens";
+            return Err(self.file.missing(table.span(), "input_per_million", expected));
+        }
+        if let Some(image) = image.as_ref().filter(|_| domain != Domain::Image) {
+            let message = format!("`per_image` is given for a model of the domain `{}`", domain.name());
+            return Err(self.file.error(image.span(), message).expected("`per_image` only for models of images"));
+        }
+        let amount = |price: &Option<WithSpan<Finite>>| price.as_ref().map_or(0.0, |price| price.get().0);
+        let wrong = |given: &Option<WithSpan<Finite>>, expected| {
+            self.file.wrong(given.as_ref().map_or(table.span(), WithSpan::span), expected)
         };
-        let price = Price::per_million(input_price, output_price);
         let expected = "a number from 0 to 1000000: the price of a million tokens";
-        price.map(Some).ok_or_else(|| self.file.wrong(wrong, expected))
+        Price::per_million(amount(input), 0.0).ok_or_else(|| wrong(input, expected))?;
+        let price = Price::per_million(amount(input), amount(output)).ok_or_else(|| wrong(output, expected))?;
+        let price = price.per_image(amount(image));
+        price.map(Some).ok_or_else(|| wrong(image, "a number from 0 to 1000: the price of an image"))
     }
 
     fn budgets(&self, same: Option<&ModelSpec>) -> Result<Vec<BudgetConfig>, FileError> {

@@ -157,7 +157,7 @@ pub(super) struct RawModel {
     pub(super) ramp: Option<WithSpan<DurationText>>,
     /// Budgets for calls and tokens in a time window
     pub(super) budgets: Option<WithSpan<Table<RawBudgets>>>,
-    /// The price of tokens
+    /// The price of tokens and images
     pub(super) price: Option<WithSpan<Table<RawPrice>>>,
     /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file,
     /// `seed`, and the shapes of its `answers`
@@ -178,16 +178,19 @@ pub(super) struct RawMock {
     provider: ProviderSpec,
 }
 
-/// The price of tokens
+/// The price of tokens, and of images that the model makes
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPrice {
-    /// The price of a million input tokens
+    /// The price of a million input tokens. Required, unless there is `per_image`. Default: 0
     #[schemars(range(min = 0, max = 1_000_000))]
-    pub(super) input_per_million: WithSpan<Finite>,
+    pub(super) input_per_million: Option<WithSpan<Finite>>,
     /// The price of a million output tokens. Default: 0
     #[schemars(range(min = 0, max = 1_000_000))]
     pub(super) output_per_million: Option<WithSpan<Finite>>,
+    /// The price of an image, of a model of the domain `image`. Default: 0
+    #[schemars(range(min = 0, max = 1_000))]
+    pub(super) per_image: Option<WithSpan<Finite>>,
     /// The currency, the same in the whole file. Default: USD
     pub(super) currency: Option<WithSpan<Text>>,
 }

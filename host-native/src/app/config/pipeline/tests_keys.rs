@@ -43,6 +43,12 @@ fn prices_and_budgets_must_be_in_range_and_in_one_currency() {
         &["`output_per_million` in [models.price] is 1e9"],
     );
     assert_model_rejected(&price("output_per_million = 1"), &["[models.price] has no `input_per_million`"]);
+    let image = |price: &str| format!("domain = \"image\"\nprice = {{ {price} }}\n");
+    assert_model_rejected(&image("per_image = 2000"), &["`per_image` in [models.price] is 2000", "from 0 to 1000"]);
+    assert_model_rejected(
+        &price("input_per_million = 1, per_image = 0.04"),
+        &["`per_image` is given for a model of the domain `chat`", "only for models of images"],
+    );
     assert_model_rejected(&price("input_per_milion = 1"), &["did you mean `input_per_million`?"]);
     let second = CHAT.replace("\"m\"", "\"n\"");
     let two =

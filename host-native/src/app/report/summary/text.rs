@@ -91,7 +91,7 @@ impl Summary {
             let estimated = spent.saturating_sub(counted.fold(Money::default(), Money::saturating_add));
             write!(f, "  cost      {spent:>8}   {currency}, ")?;
             if estimated == Money::default() {
-                writeln!(f, "for the tokens that the providers reported")?;
+                writeln!(f, "of which none is estimated")?;
             } else {
                 writeln!(f, "of which {estimated} is estimated, for cancelled calls and unreported usage")?;
             }
