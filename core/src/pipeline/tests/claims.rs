@@ -1,6 +1,8 @@
 //! Runs whose host claims each row group, because several runs share the row groups of one dataset.
 
 use alloc::string::ToString as _;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::*;
 use crate::pipeline::event::{SchedulerEventPayload, SchedulerInterest};
@@ -109,10 +111,14 @@ fn a_run_whose_provider_is_unavailable_does_not_wait_for_its_claim() {
     assert!(matches!(stop, StopReason::ProviderUnavailable { .. }), "{stop:?}");
 }
 
+fn one(rows: Range<u32>) -> Vec<Range<u32>> {
+    [rows].into()
+}
+
 #[test]
 fn of_a_row_group_that_is_claimed_in_part_only_the_missing_rows_are_computed_and_saved() {
     let mut rig = Rig::start([cell("a", &[])], claiming(6, 3));
-    rig.claim_part(Ok(Some(ClaimedRowGroup { row_group: 1, missing: [1..2].into() })));
+    rig.claim_part(Ok(Some(ClaimedRowGroup { row_group: 1, missing: one(1..2) })));
     assert_eq!(rig.running_names(), ["a:1.1"]);
     rig.claim(Ok(Some(2)));
     rig.claim(Ok(Some(0)));
@@ -124,7 +130,7 @@ fn of_a_row_group_that_is_claimed_in_part_only_the_missing_rows_are_computed_and
 
 #[test]
 fn a_claim_of_rows_that_a_row_group_does_not_have_stops_the_run() {
-    for missing in [[0..3].to_vec(), [1..1].into(), [1..2, 0..1].into(), [0..2, 1..2].into()] {
+    for missing in [one(0..3), one(1..1), [1..2, 0..1].into(), [0..2, 1..2].into()] {
         let mut rig = Rig::start([cell("a", &[])], claiming(4, 3));
         rig.claim_part(Ok(Some(ClaimedRowGroup { row_group: 1, missing: missing.clone() })));
         rig.run_well();
@@ -161,7 +167,7 @@ fn a_result_without_a_claim_in_progress_has_no_effect() {
 #[test]
 fn the_reason_for_which_no_row_group_is_admitted_is_the_claim() {
     let mut rig = Rig::start_with([cell("a", &[])], claiming(4, 1), SchedulerInterest::ALL);
-    let reasons = |rig: &mut Rig| -> alloc::vec::Vec<RowGroupBlock> {
+    let reasons = |rig: &mut Rig| -> Vec<RowGroupBlock> {
         let reason = |payload| match payload {
             SchedulerEventPayload::RowGroupAdmissionBlocked { reason } => Some(reason),
             _ => None,

@@ -370,6 +370,7 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     if columns.iter().all(|column| column.strategy != Strategy::FullColumn) {
         config.missing_rows = random_missing_rows(&mut rng, &config);
     }
+    config.claims_row_groups = rng.below(4) == 0 && columns.iter().all(|column| !column.ordered);
     let mut outcomes = OutcomeMix::random(&mut rng);
     let cancel_at = (rng.below(5) == 0).then(|| rng.below(60));
     let wind_down_at = (rng.below(6) == 0).then(|| rng.below(60));
@@ -379,11 +380,12 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     if rng.below(6) == 0 {
         outcomes.unavailable = 1 + rng.below(20);
     }
-    let mut rig = Rig::start_with(
-        columns,
-        config.clone(),
-        if is_watched { SchedulerInterest::ALL } else { SchedulerInterest::NONE },
-    );
+    let mut known = config.clone();
+    if config.claims_row_groups {
+        known.missing_rows.clear();
+    }
+    let mut rig =
+        Rig::start_with(columns, known, if is_watched { SchedulerInterest::ALL } else { SchedulerInterest::NONE });
     let mut checker = Checker::default();
     let mut totals = is_watched.then(EventTotals::default);
     checker.check(&rig, &config);
@@ -405,6 +407,8 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
             && (rng.below(3) == 0 || rig.running.is_empty())
         {
             finish_hook(&mut rig, &mut checker, &mut rng, bad_hooks);
+        } else if rig.claims > 0 && (rng.below(3) == 0 || rig.running.is_empty()) {
+            claim_any(&mut rig, &mut rng, &config);
         } else if !rig.saving.is_empty() && (rng.below(3) == 0 || rig.running.is_empty()) {
             let row_group = rig.saving[rng.below(rig.saving.len() as u64) as usize];
             let result = if bad_disk && rng.below(3) == 0 { Err("no space".into()) } else { Ok(()) };
@@ -430,6 +434,17 @@ fn run_watched(seed: u64, is_watched: bool) -> RunReport {
     }
     checker.finish(&rig, &config);
     rig.report().clone()
+}
+
+/// Claims any row group, with its missing rows. It may be one that cannot be admitted.
+fn claim_any(rig: &mut Rig, rng: &mut Rng, config: &PipelineConfig) {
+    let size = u64::from(config.row_group_size);
+    let row_group = rng.below(config.rows.div_ceil(size)) as u32;
+    let rows = (config.rows - u64::from(row_group) * size).min(size) as u32;
+    let missing = missing_of(config, row_group, rows);
+    let is_whole = missing.len() == rows as usize;
+    let missing = if is_whole { Vec::new() } else { missing.into_iter().map(|row| row..row + 1).collect() };
+    rig.claim_part(Ok(Some(ClaimedRowGroup { row_group, missing })));
 }
 
 /// Reports the result of a hook that is in progress.

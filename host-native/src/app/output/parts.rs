@@ -93,6 +93,7 @@ pub(super) fn count_parts(root: &Path, spec: &OutputSpec) -> Result<EarlierOutpu
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::iter;
 
     use super::super::tests::{dropped, four_groups, row, spec, stored, unmade};
     use super::*;
@@ -127,7 +128,7 @@ mod tests {
         write(&processes[1].1, 0, &[0, 3], &[dropped(1, "timeout"), unmade(2)]);
         write(&processes[2].1, 0, &[0, 1], &[unmade(2), unmade(3)]);
         let (directory, output) = &processes[3];
-        assert_eq!(directory.adopt(0).unwrap(), Some([2..3].into()));
+        assert_eq!(directory.adopt(0).unwrap(), Some(iter::once(2..3).collect()));
         write(output, 0, &[2], &[]);
         assert!(directory.commit(0).unwrap());
         assert_eq!(stored(root, 0), (vec![0, 2, 3], vec![(1, "timeout".to_string())]));
