@@ -230,3 +230,33 @@ async fn a_request_that_arrives_before_the_response_to_another_is_not_served() {
     }
     assert_eq!(upstream(&world).len(), 4);
 }
+
+#[tokio::test]
+async fn no_other_protocol_or_version_smuggles_a_request() {
+    let world = World::new("", SHORT).await;
+    let len = format!("content-length: {}\r\n", BODY.len());
+    let upgrade = format!("{len}connection: upgrade, http2-settings\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n");
+    for (what, bytes) in [
+        ("an upgrade to HTTP/2", format!("{}{BODY}", head(&format!("{upgrade}upgrade: h2c\r\n")))),
+        ("an upgrade to WebSocket", format!("{}{BODY}", head(&format!("{upgrade}upgrade: websocket\r\n")))),
+        ("a body that is announced", format!("{}{BODY}", head(&format!("{len}expect: 100-continue\r\n")))),
+        ("HTTP/1.0", format!("{}{BODY}", head(&len).replace("HTTP/1.1", "HTTP/1.0"))),
+    ] {
+        let before = upstream(&world).len();
+        let answer = send(&world, format!("{bytes}{HIDDEN}")).await;
+        assert_eq!(answer.matches("200 OK").count(), 1, "{what}: {answer}");
+        assert!(!answer.contains("101 Switching Protocols"), "{what}: {answer}");
+        assert_eq!(upstream(&world).len(), before + 1, "{what}");
+    }
+    for (what, start) in [
+        ("the start of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_string()),
+        ("HTTP/0.9", format!("POST {CHAT}\r\n\r\n")),
+        ("HTTP/1.2", format!("{}{BODY}", head(&len).replace("HTTP/1.1", "HTTP/1.2"))),
+        ("a tunnel", "CONNECT localhost:443 HTTP/1.1\r\nhost: localhost:443\r\n\r\n".to_string()),
+    ] {
+        let before = upstream(&world).len();
+        let answer = send(&world, format!("{start}{HIDDEN}")).await;
+        assert!(!answer.contains("200 "), "{what}: {answer}");
+        assert_eq!(upstream(&world).len(), before, "{what}: {answer}");
+    }
+}

@@ -107,9 +107,12 @@ impl<'a> Names<'a> {
             let span = find_word(self.source(), text, variable);
             let is_called = self.source().text()[span.end..].trim_start().starts_with('(');
             let (what, known) = if is_called { ("function", FUNCTIONS.to_vec()) } else { ("template variable", known) };
+            let separators = self.unseparated(variable).map_or_else(String::new, |only| {
+                format!("; the header has the one field `{only}`: a CSV file has `,`, `;`, `|` or tabs between fields")
+            });
             self.source()
                 .error(span, format!("unknown {what} `{variable}`"))
-                .expected(format!("one of: {}", known.join(", ")))
+                .expected(format!("one of: {}{separators}", known.join(", ")))
                 .suggest(variable, known)
         };
         match strategy {
@@ -120,6 +123,14 @@ impl<'a> Names<'a> {
             Strategy::FullColumn | Strategy::FromScratch if ROW_GROUP_VARIABLES.contains(&variable) => Ok(None),
             Strategy::FullColumn | Strategy::FromScratch => Err(unknown(ROW_GROUP_VARIABLES.to_vec())),
         }
+    }
+
+    /// Returns the only column of the dataset, if `variable` is a word of its name: other characters than those
+    /// that are recognised may separate the fields of the file.
+    fn unseparated(&self, variable: &str) -> Option<&str> {
+        let is_other = |letter: char| !letter.is_alphanumeric() && letter != '_';
+        let [only] = self.seeds else { return None };
+        only.split(is_other).any(|word| word == variable).then_some(only)
     }
 
     /// Returns the inputs of a template for whole row groups: the row number and, unless the column is from

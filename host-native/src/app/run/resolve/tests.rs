@@ -26,9 +26,13 @@ name = {}
 }
 
 fn resolve_text(text: &str) -> Result<ResolvedPipeline, String> {
+    resolve_with("id,note\n1,x\n", text)
+}
+
+fn resolve_with(csv: &str, text: &str) -> Result<ResolvedPipeline, String> {
     let file =
         PipelineFile::parse(SourceText::new("p.toml", text), Path::new("")).map_err(|error| error.to_string())?;
-    let dataset = Dataset::parse(Path::new("d.csv"), b"id,note\n1,x\n", DatasetFormat::Csv).unwrap();
+    let dataset = Dataset::parse(Path::new("d.csv"), csv.as_bytes(), DatasetFormat::Csv).unwrap();
     let listed = |errors: Vec<FileError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     ResolvedPipeline::resolve(&file, dataset).map_err(listed)
 }
@@ -53,6 +57,18 @@ fn an_unknown_template_variable_is_an_error_at_its_place() {
     assert!(error.contains("did you mean `note`?"), "{error}");
     let error = resolve(&["\"a\"|strategy = \"full_column\"|model = \"m\"|prompt = \"{{ note }}\""]).unwrap_err();
     assert!(error.contains("expected one of: rows, row_group"), "{error}");
+}
+
+#[test]
+fn a_file_whose_fields_have_another_separator_is_named_where_a_template_reads_one_of_them() {
+    let column = |prompt: &str| format!("{MODEL}[[columns]]\nname = \"a\"\nmodel = \"m\"\nprompt = \"{prompt}\"\n");
+    let hint = "the header has the one field `id^note`: a CSV file has `,`, `;`, `|` or tabs between fields";
+    let error = resolve_with("id^note\n1^x\n", &column("{{ note }}")).unwrap_err();
+    assert!(error.contains(hint), "{error}");
+    for (header, prompt) in [("id^note", "{{ text }}"), ("id^note,b", "{{ note }}"), ("note_2", "{{ note }}")] {
+        let error = resolve_with(&format!("{header}\n{header}\n"), &column(prompt)).unwrap_err();
+        assert!(!error.contains("the header has the one field"), "{error}");
+    }
 }
 
 #[test]
