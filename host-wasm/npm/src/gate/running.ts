@@ -30,14 +30,14 @@ abstract class FunctionCall<T> extends CallUnderWay<T> {
     this.fn = fn;
   }
 
-  /** Reads a response that the function has returned or thrown and whose body can change the outcome. */
-  observeRefusal(result: CallResult<T>): Promise<void> | undefined {
-    const observed = this.notes?.observed;
-    if ("value" in result) {
-      const { value } = result;
-      return isReadableRefusal(value) && observed !== value ? this.#observeHeadAndBody(value) : undefined;
-    }
-    const response = observed === undefined ? answerOfThrown(result.error)?.response : undefined;
+  /** Reads a response that the function has returned and whose body can change the outcome. */
+  protected readReturned(value: T): Promise<void> | undefined {
+    return isReadableRefusal(value) && this.notes?.observed !== value ? this.#observeHeadAndBody(value) : undefined;
+  }
+
+  /** Reads such a response that an error carries. */
+  protected readThrown(error: unknown): Promise<void> | undefined {
+    const response = this.notes?.observed === undefined ? answerOfThrown(error)?.response : undefined;
     return isReadableRefusal(response) ? this.#observeHeadAndBody(response) : undefined;
   }
 
@@ -49,9 +49,9 @@ abstract class FunctionCall<T> extends CallUnderWay<T> {
     }
   }
 
-  end(result: CallResult<T>): AfterCall {
-    if ("value" in result) return this.succeeded(result.value);
-    return this.failed(result.error, outcomeOfConnection(result.error) ?? UNEXPECTED);
+  /** Ends the call with what the function has thrown. */
+  protected threw(error: unknown): AfterCall {
+    return this.failed(error, outcomeOfConnection(error) ?? UNEXPECTED);
   }
 }
 
@@ -78,24 +78,34 @@ export class Running<T> extends FunctionCall<T> {
     const { fn } = this;
     try {
       Promise.resolve(fn(this)).then(
-        (value) => this.#returned({ value }),
-        (error: unknown) => this.#returned({ error }),
+        (value) => this.#onReturned(value),
+        (error: unknown) => this.#onThrown(error),
       );
     } catch (error) {
-      this.#returned({ error });
+      this.#onThrown(error);
     }
   }
 
-  #returned(result: CallResult<T>): void {
-    const observing = this.observeRefusal(result);
-    if (observing === undefined) this.#settle(result);
-    else void observing.then(() => this.#settle(result));
+  #onReturned(value: T): void {
+    const reading = this.readReturned(value);
+    if (reading === undefined) this.#resolve(value);
+    else void reading.then(() => this.#resolve(value));
   }
 
-  #settle(result: CallResult<T>): void {
-    this.end(result);
-    if ("value" in result) this.resolve(result.value);
-    else this.rejected(result.error);
+  #onThrown(error: unknown): void {
+    const reading = this.readThrown(error);
+    if (reading === undefined) this.#reject(error);
+    else void reading.then(() => this.#reject(error));
+  }
+
+  #resolve(value: T): void {
+    this.succeeded(value);
+    this.resolve(value);
+  }
+
+  #reject(error: unknown): void {
+    this.threw(error);
+    this.rejected(error);
   }
 }
 
@@ -131,8 +141,12 @@ class RunAttempt<T> extends FunctionCall<T> implements Attempt<T> {
     } catch (error) {
       result = { error };
     }
-    await this.observeRefusal(result);
+    await ("value" in result ? this.readReturned(result.value) : this.readThrown(result.error));
     return result;
+  }
+
+  end(result: CallResult<T>): AfterCall {
+    return "value" in result ? this.succeeded(result.value) : this.threw(result.error);
   }
 
   discard(result: CallResult<T>): void {
