@@ -125,8 +125,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Returns the only column of the dataset, if `variable` is a word of its name: the fields of the file may
-    /// be separated by another character than those that are recognised.
+    /// Returns the only column of the dataset, if `variable` is a word of its name: the fields of the file
+    /// may be separated by another character than those that are recognised.
     fn unseparated(&self, variable: &str) -> Option<&str> {
         let is_other = |letter: char| !letter.is_alphanumeric() && letter != '_';
         let [only] = self.seeds else { return None };
