@@ -132,7 +132,7 @@ const show = (what, cost) => {
 };
 const cost = medians(BUSY > 0 ? processorTimes : times);
 show("by the clock", medians(times));
-if (BUSY > 0) show("of a processor", cost);
+show("of a processor", medians(processorTimes));
 const beaten = ["gate.run", "gate.acquire"].every((name) =>
   ["p-limit", "p-queue"].every((peer) => cost[name] <= cost[peer]),
 );
