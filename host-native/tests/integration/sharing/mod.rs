@@ -1,6 +1,7 @@
 //! Tests of limits that several proxies and runs share over a real Redis server, under real faults.
 
 mod faults;
+mod programs;
 mod sentinels;
 mod servers;
 
@@ -113,11 +114,16 @@ struct Proxies {
 impl Proxies {
     /// Starts two proxies and makes one call through each, so that both are members.
     async fn start() -> Self {
+        Self::start_with("stop").await
+    }
+
+    /// Like [`Proxies::start`], with this `on_loss`.
+    async fn start_with(on_loss: &str) -> Self {
         let server = RedisServer::start_with_password();
         let (base_url, seen) = provider();
         let mut scratch = Scratch::new(1);
         scratch.env("SHARE_URL", &server.url());
-        servers::write_proxy(&scratch, &base_url, "on_loss = \"stop\"");
+        servers::write_proxy(&scratch, &base_url, &format!("on_loss = \"{on_loss}\""));
         let (first, second) = (ProxyProcess::start(&scratch), ProxyProcess::start(&scratch));
         let proxies = Self { server, first, second, seen, scratch };
         for proxy in [&proxies.first, &proxies.second] {
@@ -238,9 +244,10 @@ async fn the_leader_gets_the_whole_limit_when_the_other_proxy_is_killed() {
     check_kill(false).await;
 }
 
-/// Checks that a proxy which was suspended for twice the time of a lease starts no call on its lapsed lease.
-async fn check_suspension(suspends_leader: bool) {
-    let proxies = Proxies::start().await;
+/// Checks that a proxy which was suspended for twice the time of a lease starts no call on its lapsed lease,
+/// and none by `on_loss`, since its next share arrives before this applies.
+async fn check_suspension(suspends_leader: bool, on_loss: &str) {
+    let proxies = Proxies::start_with(on_loss).await;
     let [leader, member] = proxies.by_role().await;
     let (suspended, other) = if suspends_leader { (leader, member) } else { (member, leader) };
     suspended.signal("-STOP");
@@ -261,12 +268,12 @@ async fn check_suspension(suspends_leader: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proxy_that_was_suspended_starts_no_call_on_its_lapsed_lease() {
-    check_suspension(false).await;
+    check_suspension(false, "alone").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_suspended_starts_no_call_on_its_lapsed_lease() {
-    check_suspension(true).await;
+    check_suspension(true, "share").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -70,6 +70,11 @@ impl Link {
         self.state.send_modify(|state| (state.requests, state.replies) = (Flow::Stalled, Flow::Stalled));
     }
 
+    /// Accepts requests and passes none on. Replies arrive.
+    pub(crate) fn stall_requests(&self) {
+        self.state.send_modify(|state| state.requests = Flow::Stalled);
+    }
+
     /// Passes requests on, and no replies.
     pub(crate) fn stall_replies(&self) {
         self.state.send_modify(|state| state.replies = Flow::Stalled);
