@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use crate::support::link::Link;
 use crate::support::patience::until;
 use crate::support::provider::{Seen, provider};
 use crate::support::redis_server::RedisServer;
@@ -416,6 +417,46 @@ fn a_process_says_at_its_start_that_another_version_of_tidegate_shares_limits_un
     proxy.kill().unwrap();
     proxy.wait().unwrap();
     assert!(lines[1].starts_with("shares limits as `default` over ") && lines[2].starts_with(warning), "{lines:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_of_two_versions_keep_a_limit_each_while_those_of_the_other_one_come_and_go() {
+    let server = RedisServer::start_with_password();
+    let link = Link::open_to_other_version(server.port()).await;
+    let (base_url, seen) = provider();
+    let mut scratch = Scratch::new(1);
+    servers::write_proxy(&scratch, &base_url, "on_loss = \"stop\"");
+    scratch.env("SHARE_URL", &server.url_at(link.port()));
+    let second = ProxyProcess::start(&scratch);
+    scratch.env("SHARE_URL", &server.url());
+    let first = ProxyProcess::start(&scratch);
+    let proxies = Proxies { server, first, second, seen, scratch };
+    let Proxies { first, second: other, .. } = &proxies;
+    let has_all = |share: &Value| {
+        let is_alone = share["members"] == 1 && share["share"] == LIMIT && share["is_leader"] == true;
+        is_alone && share["is_degraded"] == false && share["error"].is_null()
+    };
+    let mut answers = JoinSet::new();
+    first.send(2 * LIMIT, &mut answers);
+    proxies.until_in_flight(LIMIT).await;
+    other.send(2 * LIMIT, &mut answers);
+    proxies.until_in_flight(2 * LIMIT).await;
+    for proxy in [first, other] {
+        until(async || proxy.share().await, has_all).await;
+    }
+    let check = || proxies.scratch.run(&["proxy", "proxy.toml", "--check"]);
+    let of_other = "  p/held/chat: processes of another version of tidegate (messages of version 1, here 2), ";
+    check().assert(0, &["  p/held/chat: 8 slots, 1 process, leader ", of_other]);
+    proxies.release(4 * LIMIT);
+    assert!(answers.join_all().await.iter().all(|status| *status == 200));
+    assert_eq!(proxies.peak(), 2 * LIMIT);
+
+    other.signal("-KILL");
+    let of_other = "  p/held/chat: no process now of another version of tidegate (messages of version 1, here 2), ";
+    until(async || check().stdout.contains(of_other), |is_gone| *is_gone).await;
+    proxies.seen.peak.store(0, Ordering::SeqCst);
+    proxies.check_limit(&[first]).await;
+    until(async || first.share().await, has_all).await;
 }
 
 #[test]

@@ -31,6 +31,8 @@ struct State {
     cuts: u32,
     requests: Flow,
     replies: Flow,
+    /// Whether the keys of shared limits are those of [another version](Link::open_to_other_version).
+    is_other_version: bool,
 }
 
 /// A link to a port of the loopback interface, for any number of connections. It lasts as long as the
@@ -43,9 +45,22 @@ pub(crate) struct Link {
 impl Link {
     /// Opens a link to the port `target`.
     pub(crate) async fn open(target: u16) -> Self {
+        Self::open_with(target, false).await
+    }
+
+    /// Opens a link to the Redis server at the port `target`, which makes the programs behind it ones of
+    /// another version of tidegate. Their keys for shared limits are those of version 1, and so are those of
+    /// all others for them.
+    pub(crate) async fn open_to_other_version(target: u16) -> Self {
+        Self::open_with(target, true).await
+    }
+
+    async fn open_with(target: u16, is_other_version: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let state = watch::Sender::new(State { target, is_cut: false, cuts: 0, requests: PASSES, replies: PASSES });
+        let (requests, replies) = (PASSES, PASSES);
+        let state = State { target, is_cut: false, cuts: 0, requests, replies, is_other_version };
+        let state = watch::Sender::new(state);
         let states = state.subscribe();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -130,9 +145,13 @@ async fn pass_on(
 ) {
     // A test sends few bytes, so the queue needs no bound.
     let (sender, mut queue) = mpsc::unbounded_channel();
+    let is_other_version = states.borrow().is_other_version;
     let read = async move {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            if is_other_version {
+                swap_versions(&mut buffer[..count]);
+            }
             if sender.send((Instant::now(), buffer[..count].to_vec())).is_err() {
                 break;
             }
@@ -155,4 +174,14 @@ async fn pass_on(
         }
     };
     tokio::join!(read, write);
+}
+
+/// Replaces the keys of version 1 by those of version 2, and the other way round. A key arrives in one piece,
+/// since commands and replies are short.
+fn swap_versions(bytes: &mut [u8]) {
+    for start in 0..bytes.len() {
+        if let [b't', b'g', version @ (b'1' | b'2'), b':', b'{', ..] = &mut bytes[start..] {
+            *version = if *version == b'1' { b'2' } else { b'1' };
+        }
+    }
 }
