@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::faults::{Load, STATE, World};
+use super::faults::{Load, SHORT, STATE, World};
 use super::servers::{CERTIFICATES, TlsServer, check_rejected, scratch_with, write_certificates, write_proxy};
 use crate::support::authority::Authority;
 use crate::support::patience::{until, wait_until};
@@ -43,26 +43,43 @@ fn write_settings(port: u16, quorum: usize, settings: &str) -> (String, tempfile
     (path.display().to_string(), files)
 }
 
+/// A primary and its replica with the password `pass-word`, and three sentinels with another one.
+struct Watched {
+    primary: RedisServer,
+    replica: RedisServer,
+    sentinels: Vec<Sentinel>,
+    hosts: String,
+    url: String,
+}
+
+impl Watched {
+    fn start() -> Self {
+        let password = ["--requirepass", "pass-word", "--masterauth", "pass-word"];
+        let primary = RedisServer::start_with(&[&password[..], &["--repl-diskless-sync-delay", "0"]].concat());
+        let port = primary.port();
+        let replica =
+            RedisServer::start_with(&[&password[..], &["--replicaof", "127.0.0.1", &port.to_string()]].concat());
+        let settings = "sentinel auth-pass main pass-word\nsentinel sentinel-pass sentinel-word\n\
+                        sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 4000";
+        let sentinel = |_| Sentinel::start(port, 2, settings, &["--requirepass", "sentinel-word"]);
+        let sentinels: Vec<_> = (0..3).map(sentinel).collect();
+        until_replicates(&replica);
+        let is_ready =
+            |sentinel: &Sentinel| sentinel.server.send("INFO sentinel").unwrap().contains("slaves=1,sentinels=3");
+        wait_until(|| sentinels.iter().all(is_ready), |is_ready| *is_ready);
+        let hosts = sentinels.iter().map(Sentinel::address).collect::<Vec<_>>().join(",");
+        let url = format!("redis+sentinel://:pass-word@{hosts}/main/2?sentinel_password=sentinel-word");
+        Self { primary, replica, sentinels, hosts, url }
+    }
+}
+
 fn until_replicates(replica: &RedisServer) {
     wait_until(|| replica.send("INFO replication").unwrap().contains("master_link_status:up"), |is_up| *is_up);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_go_on_when_the_primary_is_killed_and_one_sentinel_hangs() {
-    let password = ["--requirepass", "pass-word", "--masterauth", "pass-word"];
-    let primary = RedisServer::start_with(&[&password[..], &["--repl-diskless-sync-delay", "0"]].concat());
-    let port = primary.port();
-    let replica = RedisServer::start_with(&[&password[..], &["--replicaof", "127.0.0.1", &port.to_string()]].concat());
-    let settings = "sentinel auth-pass main pass-word\nsentinel sentinel-pass sentinel-word\n\
-                    sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 4000";
-    let sentinel = |_| Sentinel::start(port, 2, settings, &["--requirepass", "sentinel-word"]);
-    let sentinels: Vec<_> = (0..3).map(sentinel).collect();
-    until_replicates(&replica);
-    let is_ready =
-        |sentinel: &Sentinel| sentinel.server.send("INFO sentinel").unwrap().contains("slaves=1,sentinels=3");
-    wait_until(|| sentinels.iter().all(is_ready), |is_ready| *is_ready);
-    let hosts = sentinels.iter().map(Sentinel::address).collect::<Vec<_>>().join(",");
-    let url = format!("redis+sentinel://:pass-word@{hosts}/main/2?sentinel_password=sentinel-word");
+    let Watched { primary, replica, sentinels, hosts, url } = Watched::start();
     let mut world = World::start_at(primary, &[url.clone(), url.clone()], "stop", "fixed");
     let sharing = format!("shares limits as `test` over redis+sentinel://{hosts}/main/2");
     assert_eq!(world.proxies[0].sharing, sharing);
@@ -91,6 +108,22 @@ async fn calls_go_on_when_the_primary_is_killed_and_one_sentinel_hangs() {
     checked.assert(0, &[&sharing, "  p/slow-40/chat: 8 slots, 2 processes, leader "]);
     assert!(!checked.all().contains("-word"), "{}", checked.all());
     sentinels[0].server.signal("CONT");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_changes_when_a_sentinel_and_the_replica_are_killed() {
+    let Watched { primary, mut replica, mut sentinels, url, .. } = Watched::start();
+    let world = World::start_at(primary, &[url.clone(), url], "stop", "fixed");
+    let load = Load::start(&world).await;
+    sentinels[0].server.stop();
+    replica.stop();
+    // The processes open new connections, so they ask the sentinels that are left for the primary.
+    let killed = world.server.send("CLIENT KILL TYPE normal").unwrap();
+    assert!(!killed.contains(":0") && !killed.contains("-ERR"), "{killed}");
+    tokio::join!(world.check_shared_for(SHORT), load.until_answered(&[0, 1]));
+    world.until_shared().await;
+    load.stop().await;
+    world.check_peak();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
