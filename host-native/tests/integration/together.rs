@@ -224,11 +224,16 @@ impl World {
     }
 
     /// Checks that the files of all row groups are those of one process that has the dataset for itself.
-    fn check_rows(&self) {
+    fn check_files(&self) {
         self.provider.answer_all();
         self.scratch.run(&["run", "p.toml", "--out", "single"]).assert(6, &["rows out"]);
         let [single, together] = ["single", "out"].map(|out| files(&self.scratch.path(out).join("rows")));
         assert_eq!(together, single);
+    }
+
+    /// Checks the files, and that they have all rows but the rejected ones.
+    fn check_rows(&self) {
+        self.check_files();
         let numbers: Vec<u64> = self.scratch.rows("out").iter().map(|row| row["row"].as_u64().unwrap()).collect();
         assert_eq!(numbers, (0..ROWS).filter(|row| !is_rejected(*row)).collect::<Vec<_>>());
     }
@@ -341,6 +346,52 @@ fn a_process_that_is_terminated_hands_back_at_once_what_it_has_not_finished_and_
     assert_eq!((code, written(&summary)), (Some(6), [ROWS_OUT - 9, 9]), "{summary}");
     assert_eq!(world.provider.calls() as u64, ROWS, "no call is made twice");
     world.check_rows();
+}
+
+#[test]
+fn a_process_that_stops_after_a_failed_row_leaves_what_it_has_not_finished_to_one_that_goes_on() {
+    // With one call at a time, the second column of rows after the failed one is not made.
+    let world = World::new(1);
+    let pipeline = fs::read_to_string(world.scratch.path("p.toml")).unwrap();
+    let column = "[[columns]]\nname = \"name\"\nmodel = \"m\"\nprompt = \"A name for: {{ title }}\"\n[run]\n";
+    let set = |key: &str| world.scratch.write("p.toml", &pipeline.replace("[run]\n", &format!("{column}{key}\n")));
+    set("shutdown_window = 1");
+    world.provider.answer_all();
+    let (code, summary) = world.start().end();
+    assert!(code == Some(4) && summary["stopped"].is_string(), "{code:?}: {summary}");
+    set("shutdown_rate = \"never\"");
+    let (code, summary) = world.start().end();
+    let [own, earlier] = written(&summary);
+    assert!(code == Some(6) && earlier >= 8 && own + earlier == ROWS_OUT, "{code:?}: {summary}");
+    world.check_rows();
+}
+
+#[test]
+fn rows_that_are_not_accepted_and_near_duplicates_are_those_of_one_process() {
+    let world = World::new(6);
+    let pipeline = fs::read_to_string(world.scratch.path("p.toml")).unwrap();
+    let columns = "accept_if = \"row is not divisibleby 3\"\n\
+                   [[columns]]\nname = \"sort\"\nkind = \"expression\"\n\
+                   template = \"{{ row % 5 }} {{ row % 5 }} {{ row % 5 }}\"\n\
+                   [output]\nunique = { column = \"sort\" }\n[run]\n";
+    world.scratch.write("p.toml", &pipeline.replace("[run]\n", columns));
+    let processes = [world.start(), world.start(), world.start()];
+    wait_until(|| world.provider.in_flight.load(Ordering::SeqCst), |calls| *calls == 6);
+    world.provider.answer_all();
+    for (code, summary) in processes.map(Process::end) {
+        assert_eq!(code, Some(6), "{summary}");
+    }
+    world.check_files();
+    let numbers = world.scratch.rows("out").into_iter().map(|row| row["row"].as_u64().unwrap());
+    assert!(numbers.eq((0..ROWS).filter(|row| !is_rejected(*row) && row % 3 != 0)));
+    let exported = ["out", "single"].map(|out| {
+        let file = format!("{out}.jsonl");
+        world.scratch.run(&["run", "p.toml", "--out", out, "--resume", "--export", &file]).assert(6, &["exported"]);
+        fs::read_to_string(world.scratch.path(&file)).unwrap()
+    });
+    assert_eq!(exported[0], exported[1]);
+    let exported = exported[0].lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone());
+    assert_eq!(exported.collect::<Vec<_>>(), ["1", "2", "4", "5", "8"], "the first ones of each sort");
 }
 
 #[test]
