@@ -101,13 +101,12 @@ impl Recorded<Pipeline> {
     /// Records and calls [`Pipeline::row_group_claimed`].
     pub fn row_group_claimed(&mut self, now: Instant, result: Result<Option<ClaimedRowGroup>, HookError>) {
         self.record(|| {
-            let (row_group, missing) = match result.clone() {
-                Ok(claimed) => claimed.map(|claimed| (claimed.row_group, claimed.missing)).unzip(),
-                Err(error) => {
-                    return PipelineCommand::RowGroupClaimed { now, result: Err(error.0), missing: Vec::new() };
-                }
+            let missing = match &result {
+                Ok(Some(claimed)) => claimed.missing.clone(),
+                _ => Vec::new(),
             };
-            PipelineCommand::RowGroupClaimed { now, result: Ok(row_group), missing: missing.unwrap_or_default() }
+            let result = result.clone().map(|claimed| claimed.map(|claimed| claimed.row_group));
+            PipelineCommand::RowGroupClaimed { now, result: result.map_err(|error| error.0), missing }
         });
         self.machine.row_group_claimed(now, result);
     }

@@ -631,6 +631,9 @@ fn a_dry_run_and_a_plan_say_that_requests_go_in_batches_and_a_check_does_not_cal
     scratch.write("pipeline.toml", &pipeline(&mock, "batch_size = 4", ""));
     let said = "`title` goes to `m` in batches of up to 4 rows of a row group";
     scratch.run(&["run", "pipeline.toml", "--out", "out", "--dry-run"]).assert(0, &[said]);
+    let json = scratch.run(&["run", "pipeline.toml", "--out", "out", "--dry-run", "--json"]);
+    let plan: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert!(plan["requests"][0].as_str().is_some_and(|line| line.contains(said)), "{plan}");
     scratch.run(&["run", "pipeline.toml", "--out", "out", "--plan"]).assert(0, &[said]);
     scratch.run(&["check", "pipeline.toml"]).assert(0, &["server reached in"]);
     assert_eq!(mock.calls(), 0);

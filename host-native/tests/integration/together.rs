@@ -342,8 +342,9 @@ fn a_process_that_is_terminated_hands_back_at_once_what_it_has_not_finished_and_
     assert_eq!((lines.count() > 0, leaving.0.wait().unwrap().code()), (true, Some(130)));
     world.until_held("IDLE 3600000", &["3-0"]);
     let (code, summary) = world.start().end();
-    // Two row groups, and the first row of the third one.
-    assert_eq!((code, written(&summary)), (Some(6), [ROWS_OUT - 9, 9]), "{summary}");
+    // Two row groups, and at least the first row of the third one.
+    let [own, earlier] = written(&summary);
+    assert!(code == Some(6) && earlier > 8 && own + earlier == ROWS_OUT, "{code:?}: {summary}");
     assert_eq!(world.provider.calls() as u64, ROWS, "no call is made twice");
     world.check_rows();
 }

@@ -232,7 +232,8 @@ impl Pipeline {
             free = rows.end;
             is_next
         });
-        if missing.is_empty() || is_valid && self.plan.keeps_parts() {
+        let is_left_out = !self.row_groups.pending().contains(*row_group);
+        if missing.is_empty() || is_left_out || is_valid && self.plan.keeps_parts() {
             return Ok(claimed);
         }
         let why = format!("row group {row_group} of {count} rows cannot be computed in the parts {missing:?}");

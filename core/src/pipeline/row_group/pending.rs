@@ -241,8 +241,8 @@ impl Pending {
         }
     }
 
-    /// Limits a claimed row group to these rows, counted from 0 within it, unless there are none. Its other
-    /// rows are done.
+    /// Limits a claimed row group to these rows, counted from 0 within it. Its other rows are done. An empty
+    /// list stands for all rows.
     fn add_missing(&mut self, row_group: u32, missing: &[Range<u32>]) {
         if missing.is_empty() {
             return;

@@ -130,6 +130,14 @@ fn of_a_row_group_that_is_claimed_in_part_only_the_missing_rows_are_computed_and
 
 #[test]
 fn a_claim_of_rows_that_a_row_group_does_not_have_stops_the_run() {
+    let whole = Column::new("a", Strategy::FullColumn);
+    for (column, missing) in [(cell("a", &[]), one(0..3)), (whole, one(0..1))] {
+        let mut rig = Rig::start([column], claiming(4, 3));
+        rig.claim_part(Ok(Some(ClaimedRowGroup { row_group: 7, missing: missing.clone() })));
+        assert_eq!(rig.claims, 1, "a row group that does not exist is left out");
+        rig.claim_part(Ok(Some(ClaimedRowGroup { row_group: 1, missing })));
+        assert!(matches!(rig.report().stop, StopReason::ClaimFailed { .. }));
+    }
     for missing in [one(0..3), one(1..1), [1..2, 0..1].into(), [0..2, 1..2].into()] {
         let mut rig = Rig::start([cell("a", &[])], claiming(4, 3));
         rig.claim_part(Ok(Some(ClaimedRowGroup { row_group: 1, missing: missing.clone() })));

@@ -1,9 +1,9 @@
 //! What processes that fill a directory together have made of row groups and not written to `OUT/rows`: they
 //! stopped before the row group was complete, or were killed before they wrote it.
 
-use std::collections::BTreeSet;
-use std::fs::File;
-use std::io;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::error::{OutputError, io_error, unreadable};
@@ -13,86 +13,87 @@ use super::shared::process_rows;
 use super::{EarlierOutput, OutputSpec};
 
 /// What a process has made of a row group.
-pub(super) struct Part<'a> {
+pub(super) struct Part {
     row_group: u32,
     /// The directory of its rows.
-    pub(super) directory: &'a Path,
+    directory: PathBuf,
     counts: EarlierOutput,
+    /// Whether rows are missing.
+    is_incomplete: bool,
 }
 
-impl Part<'_> {
-    fn rows(&self) -> u64 {
-        let EarlierOutput { rows_out, rows_dropped, rows_rejected, .. } = self.counts;
-        rows_out + rows_dropped + rows_rejected
+impl Part {
+    /// Reads what is in `directory` of row group `row_group`. Returns `None` if it has no row of it.
+    pub(super) fn read(directory: &Path, spec: &OutputSpec, row_group: u32) -> Result<Option<Self>, OutputError> {
+        let found = ScanResult::read_one(directory, spec, row_group)?;
+        let is_incomplete = !found.done.contains(row_group);
+        let part = Self { row_group, directory: directory.to_path_buf(), counts: found.earlier, is_incomplete };
+        Ok(Some(part).filter(|part| part.rank().0 > 0))
     }
-}
 
-/// Returns what the one of `directories` has that has most rows of row group `row_group`, if one has any.
-pub(super) fn best_part<'a>(directories: &'a [PathBuf], spec: &OutputSpec, row_group: u32) -> Option<Part<'a>> {
-    let part = |directory: &'a PathBuf| {
-        // Files that cannot be read, for example because another process removes them now, are none.
-        let found = ScanResult::read_one(directory, spec, row_group).ok()?;
-        Some(Part { row_group, directory, counts: found.earlier }).filter(|part| part.rows() > 0)
-    };
-    let parts = directories.iter().filter(|_| spec.keeps_parts).filter_map(part);
-    // Of equal ones, the first.
-    parts.reduce(|best, next| if next.rows() > best.rows() { next } else { best })
-}
+    /// Rows that were paid for count more than dropped ones, which may have failed for a reason of the process.
+    fn rank(&self) -> (u64, u64) {
+        (self.counts.rows_out + self.counts.rows_rejected, self.counts.rows_dropped)
+    }
 
-/// Copies the files of row group `row_group` from one directory of rows to another one, which has none.
-/// Returns false if its rows are not there any more.
-pub(super) fn copy_part(from: &Path, to: &Path, spec: &OutputSpec, row_group: u32) -> Result<bool, OutputError> {
-    let rows = rows_name(row_group, spec.manifest.format.extension());
-    // The list is there before the rows: without it, the row group would be taken for complete.
-    for name in [&calls_name(row_group), &dropped_name(row_group), &rows] {
-        let (source, target) = (from.join(name), to.join(name));
-        match File::open(&source) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            opened => {
-                let mut part = opened.map_err(unreadable(&source))?;
-                let copy = |file: &mut io::BufWriter<File>| io::copy(&mut part, file).map(drop);
-                write_atomically(&target, copy).map_err(io_error(&target))?;
+    /// Copies the files to the directory of rows `to`. Returns false if the rows are not there any more.
+    pub(super) fn copy_to(&self, to: &Path, spec: &OutputSpec) -> Result<bool, OutputError> {
+        let rows = rows_name(self.row_group, spec.manifest.format.extension());
+        // The list is there before the rows: without it, the row group would be taken for complete.
+        for name in [&calls_name(self.row_group), &dropped_name(self.row_group), &rows] {
+            let (source, target) = (self.directory.join(name), to.join(name));
+            if source == target {
+                continue;
+            }
+            match fs::read(&source) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                read => {
+                    let content = read.map_err(unreadable(&source))?;
+                    write_atomically(&target, |file| file.write_all(&content)).map_err(io_error(&target))?;
+                }
             }
         }
+        Ok(to.join(rows).exists())
     }
-    Ok(to.join(rows).exists())
 }
 
-/// Calls `visit` with what processes have made of each row group that is not in `OUT/rows`.
-fn visit_parts(
-    root: &Path,
-    spec: &OutputSpec,
-    mut visit: impl FnMut(Part<'_>) -> Result<(), OutputError>,
-) -> Result<(), OutputError> {
-    let written = FoundNames::of(&root.join(ROWS), &spec.manifest)?.written;
-    let directories = process_rows(root, None)?;
-    let mut made = BTreeSet::new();
-    for directory in &directories {
-        made.extend(FoundNames::of(directory, &spec.manifest)?.written.iter());
+/// Returns the part with most rows; of several, the first.
+pub(super) fn best_part(parts: impl IntoIterator<Item = Part>) -> Option<Part> {
+    parts.into_iter().reduce(|best, next| if next.rank() > best.rank() { next } else { best })
+}
+
+/// Returns the best part of each row group that is not in `OUT/rows`.
+fn parts(root: &Path, spec: &OutputSpec) -> Result<Vec<Part>, OutputError> {
+    let rows = root.join(ROWS);
+    let FoundNames { written, listed, .. } = FoundNames::of(&rows, &spec.manifest)?;
+    let mut parts: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
+    for directory in process_rows(root)? {
+        let names = FoundNames::of(&directory, &spec.manifest)?;
+        for row_group in names.written.iter().filter(|row_group| !written.contains(*row_group)) {
+            // The list may have been moved to `OUT/rows` already. Without one, the rows that were dropped are not
+            // known from those that are missing.
+            let has_list = names.listed.contains(row_group) || listed.contains(row_group);
+            let part = Part::read(&directory, spec, row_group)?.filter(|part| has_list || !part.is_incomplete);
+            parts.entry(row_group).or_default().extend(part);
+        }
     }
-    let left = made.into_iter().filter(|row_group| !written.contains(*row_group));
-    left.filter_map(|row_group| best_part(&directories, spec, row_group)).try_for_each(&mut visit)
+    Ok(parts.into_values().filter_map(best_part).collect())
 }
 
 /// Copies to `OUT/rows` what processes have made of the row groups that are not there. No process fills
 /// `root` now.
 pub(super) fn adopt_parts(root: &Path, spec: &OutputSpec) -> Result<(), OutputError> {
-    visit_parts(root, spec, |part| copy_part(part.directory, &root.join(ROWS), spec, part.row_group).map(drop))
+    let rows = root.join(ROWS);
+    parts(root, spec)?.iter().try_for_each(|part| part.copy_to(&rows, spec).map(drop))
 }
 
 /// Returns the counts of the rows that [`adopt_parts`] would copy.
 pub(super) fn count_parts(root: &Path, spec: &OutputSpec) -> Result<EarlierOutput, OutputError> {
-    let mut counts = EarlierOutput::default();
-    visit_parts(root, spec, |part| {
-        counts = counts.plus(part.counts);
-        Ok(())
-    })?;
-    Ok(counts)
+    Ok(parts(root, spec)?.iter().fold(EarlierOutput::default(), |sum, part| sum.plus(part.counts)))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::iter;
 
     use super::super::tests::{dropped, four_groups, row, spec, stored, unmade};
@@ -132,7 +133,7 @@ mod tests {
         write(output, 0, &[2], &[]);
         assert!(directory.commit(0).unwrap());
         assert_eq!(stored(root, 0), (vec![0, 2, 3], vec![(1, "timeout".to_string())]));
-        assert_eq!(directory.adopt(1).unwrap(), None, "nobody has made any of it");
+        assert_eq!(directory.adopt(1).unwrap(), None, "no process has made any of its rows");
     }
 
     #[test]
@@ -147,6 +148,60 @@ mod tests {
         // A killed process has left a list without rows.
         fs::write(root.join("processes/0000000000000001/rows/000000.dropped.jsonl"), "{}").unwrap();
         assert_eq!(other.0.adopt(0).unwrap(), None);
+    }
+
+    #[test]
+    fn a_process_that_claims_its_own_part_again_keeps_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        let [first, second] = [1, 2].map(|number| join(root, number));
+        write(&first.1, 0, &[0], &[unmade(1), unmade(2), unmade(3)]);
+        write(&second.1, 0, &[0, 1, 2], &[unmade(3)]);
+        assert_eq!(second.0.adopt(0).unwrap(), Some(iter::once(3..4).collect()));
+        assert_eq!(first.0.adopt(0).unwrap(), Some(iter::once(3..4).collect()), "the other part is larger");
+    }
+
+    #[test]
+    fn rows_that_were_paid_for_count_more_than_dropped_ones() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        let [failing, well, last] = [1, 2, 3].map(|number| join(root, number));
+        write(&failing.1, 0, &[], &[dropped(0, "timeout"), dropped(1, "timeout"), dropped(2, "timeout"), unmade(3)]);
+        assert_eq!(last.0.adopt(0).unwrap(), None);
+        write(&well.1, 0, &[1], &[unmade(0), unmade(2), unmade(3)]);
+        assert_eq!(last.0.adopt(0).unwrap(), Some([0..1, 2..4].into()));
+    }
+
+    #[test]
+    fn rows_without_a_list_are_not_taken_for_all_rows() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        let [first, second] = [1, 2].map(|number| join(root, number));
+        write(&first.1, 0, &[0, 1], &[unmade(2), unmade(3)]);
+        write(&first.1, 1, &[4, 5, 6], &[]);
+        // A run that replaces the output was killed here.
+        fs::remove_file(root.join("processes/0000000000000001/rows/000000.dropped.jsonl")).unwrap();
+        assert_eq!(second.0.adopt(0).unwrap(), Some(iter::once(2..4).collect()));
+        fs::remove_dir_all(root.join("processes/0000000000000002")).unwrap();
+        drop((first, second));
+        let lock = DirectoryLock::acquire(root, ExistingOutput::Resume).unwrap();
+        let resumed = OutputDirectory::prepare(lock, &two_groups()).unwrap();
+        assert_eq!((resumed.done().len(), resumed.earlier().rows_out), (1, 3), "only the complete row group");
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_read_is_left_where_it_is_and_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        let [first, second] = [1, 2].map(|number| join(root, number));
+        write(&first.1, 0, &[0, 1], &[unmade(2), unmade(3)]);
+        let file = root.join("processes/0000000000000001/rows/000000.jsonl");
+        fs::write(&file, "{").unwrap();
+        assert_eq!(second.0.adopt(0).unwrap(), None, "another process may be removing it");
+        drop((first, second));
+        let lock = DirectoryLock::acquire(root, ExistingOutput::Resume).unwrap();
+        let error = OutputDirectory::prepare(lock, &two_groups()).unwrap_err().to_string();
+        assert!(error.contains("000000.jsonl") && file.exists(), "{error}");
     }
 
     #[test]
@@ -174,6 +229,8 @@ mod tests {
         let dependent = || OutputSpec { keeps_parts: false, ..two_groups() };
         let [first, second] = [1, 2].map(|number| join_with(root, number, dependent()));
         write(&first.1, 0, &[0, 1, 2], &[unmade(3)]);
+        write(&first.1, 1, &[4, 5, 6], &[]);
         assert_eq!(second.0.adopt(0).unwrap(), None);
+        assert_eq!(second.0.adopt(1).unwrap(), Some(Vec::new()), "it is complete");
     }
 }

@@ -98,16 +98,14 @@ impl ScanResult {
         Self::read(rows, spec, &written, &listed, true)
     }
 
-    /// Reads what the directory `rows` has of one row group, and changes nothing.
+    /// Reads what the directory `rows` has of one row group, and changes nothing. Its list may be missing: a
+    /// row in neither file is unmade.
     pub(super) fn read_one(rows: &Path, spec: &OutputSpec, row_group: u32) -> Result<Self, OutputError> {
-        let (mut written, mut listed) = (DoneRowGroups::default(), DoneRowGroups::default());
+        let mut found = Self { acceptance: Acceptance::new(spec.manifest.wanted), ..Self::default() };
         if rows.join(rows_name(row_group, spec.manifest.format.extension())).exists() {
-            written.insert(row_group);
+            found.add_partial(rows, spec, row_group, true)?;
         }
-        if rows.join(dropped_name(row_group)).exists() {
-            listed.insert(row_group);
-        }
-        Self::read(rows, spec, &written, &listed, true)
+        Ok(found)
     }
 
     /// Does the same as [`scan`](Self::scan) for a job that had the rows of `before` and may be extended, and

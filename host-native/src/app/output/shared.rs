@@ -43,7 +43,7 @@ use super::files::{
     LEASED, LOCK, MANIFEST, PROCESSES, ROWS, SPENT, calls_name, commit, dropped_name, is_temporary_name,
     remove_if_exists, rows_name, sync_directory, visit_names, winner_name, write_atomically, write_temporary,
 };
-use super::parts::{best_part, copy_part};
+use super::parts::{Part, best_part};
 use super::scan::{FoundNames, ReplaceableCounts, ScanResult};
 use super::stored_output::read_manifest;
 use super::{DroppedCounts, EarlierOutput, ExistingOutput, JobTotals, Manifest, OutputDirectory, OutputSpec, RunState};
@@ -252,21 +252,23 @@ impl SharedDirectory {
         Ok(true)
     }
 
-    /// Copies what another process has made of row group `row_group` and not written to `OUT/rows` to the
-    /// directory of this process, which has nothing of it. Returns the missing rows, counted from 0 within
-    /// the row group, or `None` if there is nothing to copy.
+    /// Copies the most that a process has made of row group `row_group` and not written to `OUT/rows` to the
+    /// directory of this process. Returns the missing rows, counted from 0 within the row group, or `None` if
+    /// no process has made any.
     ///
     /// The files may be those of a process that writes them now. They are copied in an order in which at
-    /// worst a dropped row counts as missing.
+    /// worst a dropped row counts as missing. Files that cannot be read count as none: a process may be
+    /// removing them.
     ///
     /// # Errors
     ///
     /// If the directory cannot be read, or a file cannot be written.
     pub fn adopt(&self, row_group: u32) -> Result<Option<Vec<Range<u32>>>, OutputError> {
         let own = self.own.join(ROWS);
-        let others = process_rows(&self.root, Some(&self.process))?;
-        let Some(part) = best_part(&others, &self.spec, row_group) else { return Ok(None) };
-        if !copy_part(part.directory, &own, &self.spec, row_group)? {
+        let directories = process_rows(&self.root)?;
+        let part = |directory: &PathBuf| Part::read(directory, &self.spec, row_group).ok().flatten();
+        let Some(part) = best_part(directories.iter().filter_map(part)) else { return Ok(None) };
+        if !part.copy_to(&own, &self.spec)? {
             return Ok(None);
         }
         let found = ScanResult::read_one(&own, &self.spec, row_group)?;
@@ -543,10 +545,9 @@ fn read_amount(path: &Path) -> Result<Money, OutputError> {
 }
 
 /// Returns the directories of rows of the processes that have filled `root` together, in the order of their
-/// names, without that of the process `except`.
-pub(super) fn process_rows(root: &Path, except: Option<&str>) -> Result<Vec<PathBuf>, OutputError> {
+/// names.
+pub(super) fn process_rows(root: &Path) -> Result<Vec<PathBuf>, OutputError> {
     let mut names = process_names(root)?;
-    names.retain(|name| Some(name.as_str()) != except);
     names.sort_unstable();
     Ok(names.into_iter().map(|name| root.join(PROCESSES).join(name).join(ROWS)).collect())
 }

@@ -28,7 +28,6 @@ use std::fmt;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
-use tidegate_core::budget::Usage;
 use tokio::sync::{Notify, watch};
 
 pub use amount_file::AmountFile;
@@ -164,12 +163,6 @@ impl Price {
     pub fn per_image(self, image: f64) -> Option<Self> {
         let image = Money::new(image).filter(|_| image <= MAX_PER_IMAGE)?;
         Some(Self { image, ..self })
-    }
-
-    /// Returns the cost of `usage`, without that of an image.
-    #[must_use]
-    pub fn of(&self, usage: Usage) -> Money {
-        self.of_many(u64::from(usage.input_tokens), u64::from(usage.output_tokens), 0)
     }
 
     /// Returns the cost of `input` and `output` tokens, and of `images`.
@@ -422,14 +415,14 @@ mod tests {
     #[test]
     fn prices_are_exact() {
         let price = Price::per_million(0.15, 0.6).unwrap();
-        assert_eq!(price.of(Usage::tokens(1, 0)), Money(150_000));
-        assert_eq!(price.of(Usage::tokens(1_000_000, 500_000)), money(0.45));
+        assert_eq!(price.of_many(1, 0, 0), Money(150_000));
+        assert_eq!(price.of_many(1_000_000, 500_000, 0), money(0.45));
         assert_eq!(Price::per_million(-1.0, 0.0), None);
         assert_eq!(Price::per_million(0.0, f64::NAN), None);
         assert_eq!(Price::per_million(2e6, 0.0), None);
         let with_image = price.per_image(0.04).unwrap();
         assert_eq!(
-            (with_image.of(Usage::tokens(1, 0)), with_image.of_many(1, 0, 3)),
+            (with_image.of_many(1, 0, 0), with_image.of_many(1, 0, 3)),
             (Money(150_000), Money(120_000_150_000))
         );
         assert_eq!((price.per_image(-0.1), price.per_image(1_001.0), price.per_image(f64::NAN)), (None, None, None));

@@ -245,7 +245,7 @@ impl Provider {
     /// Returns the cost of `tokens`; 0 without a price.
     #[must_use]
     pub fn cost(&self, tokens: Tokens) -> Money {
-        self.price.map_or_else(Money::default, |price| price.of(tokens))
+        self.cost_of_answers(0, tokens)
     }
 
     /// Returns the cost of answers with `tokens` together, each with an image if the model makes images.
@@ -331,7 +331,7 @@ impl LastErrors {
 struct OutstandingCall<'a, G: GateRef> {
     provider: &'a Provider,
     permit: Option<PermitOf<G>>,
-    /// 1, or 0 if its answer has no content.
+    /// The images that it makes, if the model makes images: 1, or 0 for a health call.
     answers: u64,
     /// The cost reserved for the call, and its cost as far as known; equal until the answer has a token
     /// count.
@@ -368,7 +368,7 @@ impl<'a, G: GateRef> OutstandingCall<'a, G> {
             Ok(CallOutput { usage, .. }) => (true, *usage),
             Err(error) => error.charged_usage(),
         };
-        if is_charged || usage.is_some() {
+        if is_charged {
             provider.answers.fetch_add(self.answers, Ordering::Relaxed);
         }
         match (usage, answer) {
@@ -502,7 +502,7 @@ mod tests {
     }
 
     fn money(tokens: u32) -> Money {
-        Price::per_million(1.0, 1.0).unwrap().of(Tokens::tokens(tokens, 0))
+        Price::per_million(1.0, 1.0).unwrap().of_many(u64::from(tokens), 0, 0)
     }
 
     #[tokio::test]

@@ -252,8 +252,9 @@ impl DatasetMember {
             let (together, mut is_closed) = (Arc::clone(self), self.is_closed.subscribe());
             Box::pin(async move {
                 tokio::select! {
-                    claimed = together.claim_next() => claimed,
+                    biased;
                     _ = is_closed.wait_for(|is_closed| *is_closed) => Ok(None),
+                    claimed = together.claim_next() => claimed,
                 }
             })
         });

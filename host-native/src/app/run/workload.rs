@@ -200,8 +200,11 @@ impl Workload for PipelineWorkload {
             let written = tokio::task::spawn_blocking(move || shared.write(&group)).await;
             let written = written.unwrap_or_else(|error| Err(SaveError(format!("the writer failed: {error}"))));
             match (together, &written) {
-                // Whoever claims it next makes the rest.
-                (Some(together), Ok(())) if is_part => together.hand_back([row_group]).await,
+                // The next process that claims it makes the rest. It is not this one: the run is stopping.
+                (Some(together), Ok(())) if is_part => {
+                    together.stop_claiming();
+                    together.hand_back([row_group]).await;
+                }
                 (Some(together), Ok(())) => together.acknowledge(row_group).await,
                 _ => {}
             }

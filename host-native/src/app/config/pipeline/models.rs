@@ -63,7 +63,7 @@ pub struct ModelSpec {
     pub is_limit_given: bool,
     /// The budgets per minute or day.
     pub budgets: Vec<BudgetConfig>,
-    /// The price of tokens, in the currency of the file.
+    /// The price of tokens and images, in the currency of the file.
     pub price: Option<Price>,
     /// The span of the table.
     pub span: Range<usize>,
