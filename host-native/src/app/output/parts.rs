@@ -31,7 +31,8 @@ impl Part {
         Ok(Some(part).filter(|part| part.rank().0 > 0))
     }
 
-    /// Rows that were paid for count more than dropped ones, which may have failed for a reason of the process.
+    /// Rows that were paid for count more than dropped ones, which may have failed for a reason of the
+    /// process.
     fn rank(&self) -> (u64, u64) {
         (self.counts.rows_out + self.counts.rows_rejected, self.counts.rows_dropped)
     }
@@ -70,8 +71,8 @@ fn parts(root: &Path, spec: &OutputSpec) -> Result<Vec<Part>, OutputError> {
     for directory in process_rows(root)? {
         let names = FoundNames::of(&directory, &spec.manifest)?;
         for row_group in names.written.iter().filter(|row_group| !written.contains(*row_group)) {
-            // The list may have been moved to `OUT/rows` already. Without one, the rows that were dropped are not
-            // known from those that are missing.
+            // The list may have been moved to `OUT/rows` already. Without one, it is not known which rows
+            // were dropped.
             let has_list = names.listed.contains(row_group) || listed.contains(row_group);
             let part = Part::read(&directory, spec, row_group)?.filter(|part| has_list || !part.is_incomplete);
             parts.entry(row_group).or_default().extend(part);
