@@ -97,11 +97,9 @@ pub(super) fn count_parts(root: &Path, spec: &OutputSpec) -> Result<EarlierOutpu
 mod tests {
     use std::iter;
 
-    use super::super::tests::{dropped, four_groups, row, spec, stored, unmade};
+    use super::super::tests::{claimed, dropped, four_groups, row, spec, stored, unmade};
     use super::*;
-    use crate::app::output::{
-        DirectoryLock, DroppedLine, ExistingOutput, Manifest, OutputDirectory, SharedDirectory, remaining_work,
-    };
+    use crate::app::output::{DroppedLine, ExistingOutput, Manifest, OutputDirectory, SharedDirectory, remaining_work};
 
     /// Seven rows in row groups of four and three.
     fn two_groups() -> OutputSpec {
@@ -185,8 +183,7 @@ mod tests {
         assert_eq!(second.0.adopt(0).unwrap(), Some(iter::once(2..4).collect()));
         fs::remove_dir_all(root.join("processes/0000000000000002")).unwrap();
         drop((first, second));
-        let lock = DirectoryLock::acquire(root, ExistingOutput::Resume).unwrap();
-        let resumed = OutputDirectory::prepare(lock, &two_groups()).unwrap();
+        let resumed = claimed(root, ExistingOutput::Resume, &two_groups()).unwrap();
         assert_eq!((resumed.done().len(), resumed.earlier().rows_out), (1, 3), "only the complete row group");
     }
 
@@ -200,8 +197,7 @@ mod tests {
         fs::write(&file, "{").unwrap();
         assert_eq!(second.0.adopt(0).unwrap(), None, "another process may be removing it");
         drop((first, second));
-        let lock = DirectoryLock::acquire(root, ExistingOutput::Resume).unwrap();
-        let error = OutputDirectory::prepare(lock, &two_groups()).unwrap_err().to_string();
+        let error = claimed(root, ExistingOutput::Resume, &two_groups()).unwrap_err().to_string();
         assert!(error.contains("000000.jsonl") && file.exists(), "{error}");
     }
 
@@ -216,8 +212,7 @@ mod tests {
         drop((first, second));
         let planned = remaining_work(root, &two_groups()).unwrap().unwrap();
         assert_eq!((planned.kept.rows_out, planned.rows, planned.row_groups), (3, 4, 2));
-        let lock = DirectoryLock::acquire(root, ExistingOutput::Resume).unwrap();
-        let resumed = OutputDirectory::prepare(lock, &two_groups()).unwrap();
+        let resumed = claimed(root, ExistingOutput::Resume, &two_groups()).unwrap();
         assert_eq!((resumed.missing(), resumed.earlier().rows_out), (&[1..4, 6..7][..], 3));
         write(&resumed, 1, &[6], &[]);
         assert_eq!(stored(root, 1), (vec![4, 5, 6], Vec::new()));

@@ -43,7 +43,11 @@ pub(super) fn spec(manifest: Manifest) -> OutputSpec {
     OutputSpec { manifest, layout, keeps_parts: true, retry_dropped: None, dataset: None }
 }
 
-fn claimed(root: &Path, existing: ExistingOutput, spec: &OutputSpec) -> Result<OutputDirectory, OutputError> {
+pub(super) fn claimed(
+    root: &Path,
+    existing: ExistingOutput,
+    spec: &OutputSpec,
+) -> Result<OutputDirectory, OutputError> {
     OutputDirectory::prepare(DirectoryLock::acquire(root, existing)?, spec)
 }
 
