@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::budgets::{Claimant, SharedBudgets};
 use super::config::ShareConfig;
 use super::fairness::{Demand, divide};
-use super::member_record::MemberRecord;
+use super::member_record::{MemberRecord, StartedCall};
 use super::message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, HIGH_VERSION, KnownMember, Lead, LeaderSnapshot, MAX_NUMBER,
     MAX_VERSION, MemberId, MemberReport, MemberShare, Term,
@@ -17,7 +17,7 @@ use super::session::SessionSettings;
 use crate::budget::BudgetConfig;
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;
-use crate::limit::controller::{Controller, Grant};
+use crate::limit::controller::Controller;
 use crate::limit::{LimitChoice, LimitConfig};
 use crate::time::{Duration, Instant, Monotonic};
 
@@ -75,6 +75,8 @@ pub struct Coordinator {
     controller: Controller,
     budgets: SharedBudgets,
     members: BTreeMap<MemberId, MemberRecord>,
+    /// The sum of [`MemberRecord::peak`] over the members.
+    peaks: u64,
     /// The version of the newest decision.
     version: u64,
     /// The first version of this leader.
@@ -91,8 +93,10 @@ pub struct Coordinator {
     last_limit: u32,
     /// The number of the turn, which lasts for [`TURN`].
     turn: usize,
-    /// Until when the beat is the fast one.
+    /// Until when the beat is the fast one, because of a pause or the limit.
     fast_until: Instant,
+    /// Since when a member has waited for slots that others hold.
+    unsettled_since: Option<Instant>,
     /// Whether the newest decision has a pause.
     was_paused: bool,
     next_beat: Instant,
@@ -155,6 +159,7 @@ impl Coordinator {
             controller,
             budgets: SharedBudgets::new(amounts.or(lead.is_damaged.then(BTreeMap::new))),
             members,
+            peaks: 0,
             version,
             first_version: version + 1,
             cut_version: cut_version.min(version + 1),
@@ -164,6 +169,7 @@ impl Coordinator {
             no_raise_until: (has_snapshot || lead.is_damaged).then(|| now + config.reclaim_after()),
             ends_early: !lead.is_damaged,
             fast_until: now,
+            unsettled_since: None,
             was_paused: false,
             next_beat: now,
             refills_at: now,
@@ -192,6 +198,7 @@ impl Coordinator {
     pub fn on_reports(&mut self, now: Instant, reports: &[MemberReport]) {
         let now = self.time.observe(now);
         self.controller.on_time(now);
+        self.set_peaks(reports);
         for report in reports {
             self.on_report(now, report);
         }
@@ -312,12 +319,26 @@ impl Coordinator {
     }
 
     fn beat(&self, now: Instant) -> Duration {
-        if now < self.fast_until { self.config.fast_beat } else { self.config.beat }
+        let is_settling = self.unsettled_since.is_some_and(|since| now - since < self.config.fast_for);
+        if now < self.fast_until || is_settling { self.config.fast_beat } else { self.config.beat }
     }
 }
 
 /// Reports.
 impl Coordinator {
+    /// Sets the most calls that each member may have had in flight at once since the report before these.
+    fn set_peaks(&mut self, reports: &[MemberReport]) {
+        for record in self.members.values_mut() {
+            record.peak = record.in_flight;
+        }
+        for report in reports {
+            if let Some(record) = self.members.get_mut(&report.member).filter(|record| report.seq > record.seq) {
+                record.peak = record.peak.max(report.most_in_flight(record.ended));
+            }
+        }
+        self.peaks = self.members.values().map(|record| u64::from(record.peak)).sum();
+    }
+
     fn on_report(&mut self, now: Instant, report: &MemberReport) {
         if report.version > MAX_VERSION || report.seq > MAX_NUMBER {
             return;
@@ -363,27 +384,36 @@ impl Coordinator {
         // Ends that are not in the report were acknowledged by another leader, or were too many to report.
         // Their outcome is unknown.
         for _ in 0..ended.saturating_sub(report.ends.len()) {
-            let Some((_, grant)) = record.calls.pop_first() else { break };
-            self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
+            let Some((_, call)) = record.calls.pop_first() else { break };
+            self.controller.end(now, &call.grant, &Outcome::LocalCancelled.into(), true);
         }
         // The starts and ends since the last report, in their order: the algorithm needs to know how many
         // calls were in flight at each start.
         let skipped = report.ends.len() - ended.min(report.ends.len());
+        let unseen = self.members.get(&report.member).map_or(0, |record| self.unseen_calls(record));
         // The member had adopted no decision with the last cut when it sent the report.
         let cut = (report.version < self.cut_version && self.cut_grants > 0).then_some(self.cut_grants);
         for end in &report.ends[skipped..] {
             let Some(record) = self.members.get_mut(&report.member) else { return };
-            record.grant_until(now, end.started.min(report.started), cut, &mut self.controller);
-            let Some(grant) = record.take_call(end.call) else { continue };
-            self.on_end(now, &grant, end);
+            record.grant_until(now, end.started.min(report.started), cut, unseen, &mut self.controller);
+            let Some(call) = record.take_call(end.call) else { continue };
+            self.on_end(now, &call, end);
         }
         let Some(record) = self.members.get_mut(&report.member) else { return };
-        record.grant_until(now, report.started, cut, &mut self.controller);
+        record.grant_until(now, report.started, cut, unseen, &mut self.controller);
         // After lost reports, calls can be left over that have ended.
         while record.calls.len() as u64 > u64::from(record.in_flight) {
-            let Some((_, grant)) = record.calls.pop_first() else { break };
-            self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
+            let Some((_, call)) = record.calls.pop_first() else { break };
+            self.controller.end(now, &call.grant, &Outcome::LocalCancelled.into(), true);
         }
+    }
+
+    /// Returns how many more calls than the leader counts the members other than this one may have had in
+    /// flight.
+    fn unseen_calls(&self, member: &MemberRecord) -> u32 {
+        let most = self.peaks.saturating_sub(u64::from(member.peak));
+        let counted = u64::from(self.controller.in_flight()).saturating_sub(member.calls.len() as u64);
+        u32::try_from(most.saturating_sub(counted)).unwrap_or(u32::MAX)
     }
 
     /// Continues the versions from that of a decision which this leader did not make. Earlier calls do not
@@ -395,7 +425,8 @@ impl Coordinator {
     }
 
     /// Gives the end of a call to the limit algorithm.
-    fn on_end(&mut self, now: Instant, grant: &Grant, end: &EndedCall) {
+    fn on_end(&mut self, now: Instant, call: &StartedCall, end: &EndedCall) {
+        let grant = call.grant;
         // An algorithm separates the calls before and after a cut by the numbers of their grants. Grants are
         // made when a report arrives, which is too late. So the number is moved to the side of the cut on
         // which the call started, by its version.
@@ -407,9 +438,9 @@ impl Coordinator {
         let is_refused = end.outcome == Outcome::RateLimited;
         let mut latency = Duration::from_millis(u64::from(end.latency_ms));
         if is_refused {
-            // An algorithm computes when the call was sent from the time until the refusal arrives, and takes
-            // other calls for accepted after this time. A refusal arrives with a report.
-            latency = latency + Duration::from_millis(u64::from(end.age_ms));
+            // An algorithm takes other calls for accepted after the time that a refusal needs to arrive. It
+            // arrives with a report, which waits for up to a beat to be read.
+            latency = latency + Duration::from_millis(u64::from(end.age_ms)) + self.config.beat;
         }
         let since = Instant::from_nanos(now.as_nanos().saturating_sub(latency.as_nanos()));
         let done = Completion {
@@ -427,7 +458,10 @@ impl Coordinator {
         // A call that started without a lease is no measurement of the shared limit. And the algorithm of
         // this leader does not know a cut of another leader, and would cut again.
         let is_hidden = end.version == 0 || end.version < self.cut_version && self.cut_grants == 0;
-        self.controller.end(now, &grant.as_reported(number, since), &done, is_hidden);
+        // Calls at a learned pace are refused for their rate, and not for their number.
+        let is_counted = is_refused && self.controller.interval().is_none();
+        let in_flight = if is_counted { call.most_in_flight } else { grant.in_flight() };
+        self.controller.end(now, &grant.as_reported(number, since, in_flight), &done, is_hidden);
         if is_refused
             && !is_hidden
             && let Some(at) = self.controller.opens_at(now)
@@ -464,8 +498,8 @@ impl Coordinator {
         for id in dropped {
             let Some(mut record) = self.members.remove(&id) else { continue };
             self.budgets.reclaim(now, &mut record.budgets);
-            for grant in record.calls.into_values() {
-                self.controller.end(now, &grant, &Outcome::LocalCancelled.into(), true);
+            for call in record.calls.into_values() {
+                self.controller.end(now, &call.grant, &Outcome::LocalCancelled.into(), true);
             }
         }
     }
@@ -493,7 +527,8 @@ impl Coordinator {
         }
         (self.last_limit, self.was_paused) = (limit, is_paused);
         self.version += 1;
-        self.assign(now, limit);
+        let is_settled = self.assign(now, limit);
+        self.unsettled_since = (!is_settled).then(|| self.unsettled_since.unwrap_or(now));
         let parts = self.parts(now);
         let is_scarce = self.grant_budgets(now, &parts);
         let share = |id: &MemberId, record: &MemberRecord| {
@@ -553,9 +588,9 @@ impl Coordinator {
         self.budgets.grant(now, &mut claimants, &outstanding)
     }
 
-    /// Sets the shares of the decision `self.version`, as far as other members leave room. O(members) and the
-    /// cost of [`divide`].
-    fn assign(&mut self, now: Instant, limit: u32) {
+    /// Sets the shares of the decision `self.version`, as far as other members leave room. Returns whether
+    /// they do for all that is due. O(members) and the cost of [`divide`].
+    fn assign(&mut self, now: Instant, limit: u32) -> bool {
         let all_adopted = self.ends_early && self.members.values().all(|record| record.has_adopted);
         self.no_raise_until = self.no_raise_until.filter(|until| now < *until && !all_adopted);
         let may_raise = self.no_raise_until.is_none();
@@ -571,12 +606,14 @@ impl Coordinator {
         // The sum of what all members occupy. For a member that has its new share, it is `max(occupied,
         // share)`.
         let mut total: u64 = self.members.values().map(|record| u64::from(record.occupied())).sum();
+        let mut is_settled = true;
         for (id, record) in &mut self.members {
             let target = targets.get(id).copied().unwrap_or(0);
             let occupied = record.occupied();
             let others = total - u64::from(occupied);
             let room = u32::try_from(u64::from(limit).saturating_sub(others)).unwrap_or(u32::MAX);
             let mut share = target.min(room);
+            is_settled &= share == target;
             if !may_raise {
                 share = share.min(record.usable_share());
             }
@@ -585,6 +622,7 @@ impl Coordinator {
             }
             total = others + u64::from(occupied.max(share));
         }
+        is_settled
     }
 }
 

@@ -13,6 +13,14 @@ use crate::time::Instant;
 /// report causes.
 const MAX_CALLS: u64 = 1 << 16;
 
+/// A call in flight that the leader knows of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StartedCall {
+    pub(super) grant: Grant,
+    /// The most calls of all members that may have been in flight when it started, itself included.
+    pub(super) most_in_flight: u32,
+}
+
 /// What the leader knows of one member.
 #[derive(Debug)]
 pub(super) struct MemberRecord {
@@ -26,6 +34,8 @@ pub(super) struct MemberRecord {
     pub(super) ended: u64,
     /// The number of calls in flight in the newest report.
     pub(super) in_flight: u32,
+    /// The most calls that it may have had in flight since the report before the newest ones.
+    pub(super) peak: u32,
     /// The share that the member uses according to its report.
     pub(super) held: u32,
     /// Shares in decisions that the member may still adopt, with their versions. The shares fall from front
@@ -42,7 +52,7 @@ pub(super) struct MemberRecord {
     /// The number of calls that got a grant of the limit algorithm.
     pub(super) started: u64,
     /// Those of them that are in flight, by number.
-    pub(super) calls: BTreeMap<u64, Grant>,
+    pub(super) calls: BTreeMap<u64, StartedCall>,
     /// When the lease was reclaimed; `None` while it may be valid.
     pub(super) reclaimed: Option<Instant>,
     /// Whether the member starts no more calls.
@@ -60,6 +70,7 @@ impl MemberRecord {
             ended: known.ended,
             started: known.ended,
             in_flight: known.in_flight,
+            peak: 0,
             held: 0,
             pending: [(version, known.occupied)].into(),
             share: known.occupied,
@@ -74,23 +85,32 @@ impl MemberRecord {
     }
 
     /// Gives a grant to each call below the number `started` that has none. `cut` is the number of grants at
-    /// the last cut if these calls started before the member knew of it.
-    pub(super) fn grant_until(&mut self, now: Instant, started: u64, cut: Option<u64>, controller: &mut Controller) {
+    /// the last cut if these calls started before the member knew of it. `unseen` is the number of calls of
+    /// other members that may have been in flight besides those that the controller counts.
+    pub(super) fn grant_until(
+        &mut self,
+        now: Instant,
+        started: u64,
+        cut: Option<u64>,
+        unseen: u32,
+        controller: &mut Controller,
+    ) {
         self.started = self.started.max(started.saturating_sub(MAX_CALLS));
         while self.started < started {
             let grant = match cut {
                 None => controller.grant(now, true),
                 Some(cut) => controller.grant_before_cut(now, cut),
             };
-            self.calls.insert(self.started, grant);
+            let most_in_flight = grant.in_flight().saturating_add(unseen);
+            self.calls.insert(self.started, StartedCall { grant, most_in_flight });
             self.started += 1;
         }
     }
 
-    /// Removes and returns the grant of a call. If the leader does not know the number, because it took over
+    /// Removes and returns a call. If the leader does not know the number, because it took over
     /// while the call was in flight or the store lost reports, it returns the oldest.
-    pub(super) fn take_call(&mut self, number: u64) -> Option<Grant> {
-        self.calls.remove(&number).or_else(|| self.calls.pop_first().map(|(_, grant)| grant))
+    pub(super) fn take_call(&mut self, number: u64) -> Option<StartedCall> {
+        self.calls.remove(&number).or_else(|| self.calls.pop_first().map(|(_, call)| call))
     }
 
     /// Returns the most calls that the member may have in flight under the decisions so far.

@@ -156,6 +156,14 @@ impl MemberReport {
     pub(super) fn in_flight(&self) -> u32 {
         u32::try_from(self.started.saturating_sub(self.ended)).unwrap_or(u32::MAX)
     }
+
+    /// Returns the most calls that were in flight at once after the first `ended` had ended.
+    pub(super) fn most_in_flight(&self, ended: u64) -> u32 {
+        let first = self.ended.saturating_sub(self.ends.len() as u64);
+        let before_ends = (first..).zip(&self.ends).filter(|(number, _)| *number >= ended);
+        let most = before_ends.map(|(number, end)| end.started.saturating_sub(number)).max().unwrap_or(0);
+        u32::try_from(most).unwrap_or(u32::MAX).max(self.in_flight())
+    }
 }
 
 /// What a decision gives to one member.

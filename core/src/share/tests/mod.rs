@@ -111,6 +111,49 @@ fn a_share_rises_only_after_the_other_member_has_acknowledged_that_its_share_fel
 }
 
 #[test]
+fn the_beat_is_fast_while_a_share_waits_for_slots_that_another_member_holds_but_no_longer_than_a_second() {
+    let mut leader = leader(10, None);
+    decide(&mut leader, at(0), &[report(1, 1, 0, 0)]);
+    let beat = |decided: Decide| decided.decision.beat_ms;
+    assert_eq!(beat(decide(&mut leader, at(100), &[report(2, 1, 0, 0)])), 20);
+    for millis in (120..1_100).step_by(20) {
+        assert_eq!(beat(decide(&mut leader, at(millis), &[])), 20, "member 1 has not adopted its new share");
+    }
+    assert_eq!(beat(decide(&mut leader, at(1_100), &[])), 100, "calls of member 1 may last for long");
+    assert_eq!(beat(decide(&mut leader, at(1_200), &[report(1, 2, 2, 5)])), 100, "both have what is due");
+}
+
+#[test]
+fn a_refused_call_counts_with_the_calls_of_other_members_that_ended_before_their_reports_were_read() {
+    // With 10 calls in flight, the last one of member 1 is refused, and 5 calls of member 2 end. In the order
+    // of the reports, the leader would count 5 calls in flight.
+    let lead = Lead { term: TERM, snapshot: Some(snapshot(5, 0)), is_damaged: false };
+    let choice = LimitChoice::Tide(crate::limit::TideConfig::default());
+    let mut leader = Coordinator::take_over(at(0), ShareConfig::default(), choice, &LimitConfig::default(), 100, lead)
+        .expect("valid");
+    let shared = decide(&mut leader, at(0), &[report(1, 1, 0, 0), report(2, 1, 0, 0)]).decision;
+    let version = shared.version;
+    let ended = |call, started, outcome| EndedCall {
+        call,
+        started,
+        outcome,
+        latency_ms: 5,
+        age_ms: 0,
+        version,
+        retry_after_ms: None,
+    };
+    let refused = MemberReport {
+        started: 5,
+        ended: 1,
+        ends: vec![ended(4, 5, Outcome::RateLimited)],
+        ..report(1, 2, version, 5)
+    };
+    let ends = (0..5).map(|call| ended(call, 5, Outcome::Success)).collect();
+    let answered = MemberReport { started: 5, ended: 5, ends, ..report(2, 2, version, 5) };
+    assert_eq!(decide(&mut leader, at(100), &[refused, answered]).decision.limit, 9);
+}
+
+#[test]
 fn calls_above_a_lowered_share_occupy_room_until_they_end() {
     let mut leader = leader(10, None);
     decide(&mut leader, at(0), &[report(1, 1, 0, 0)]);

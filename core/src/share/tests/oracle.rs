@@ -109,6 +109,8 @@ struct LeaderView {
     limit: Option<u32>,
     was_paused: bool,
     fast_until: Instant,
+    /// Since when the beat has been the fast one for no other reason than that shares wait for slots.
+    settles_since: Option<Instant>,
     cut_version: CutVersion,
     /// How many decisions it has made since the last one that it sent. A leader does not send one if it
     /// begins to leave before: it reads the reports once more, for its last decision.
@@ -310,9 +312,13 @@ impl SharingObserver for Oracle {
             view.fast_until = local + self.share.fast_for;
         }
         view.was_paused = is_paused;
-        let beat = if local < view.fast_until { fast } else { self.share.beat };
-        let is_beat = u64::from(decision.beat_ms) == beat.as_nanos() / 1_000_000;
-        assert!(is_beat || made > 1, "rule 4: the beat");
+        // The beat is also fast while shares wait for slots that others hold, which only the leader knows.
+        let is_due = local < view.fast_until;
+        let is_beat = |beat: Duration| u64::from(decision.beat_ms) == beat.as_nanos() / 1_000_000;
+        assert!(is_beat(fast) || (is_beat(self.share.beat) && !is_due) || made > 1, "rule 4: the beat");
+        view.settles_since = (is_beat(fast) && !is_due).then(|| view.settles_since.unwrap_or(local));
+        let settles_for = view.settles_since.map_or(Duration::ZERO, |since| local - since);
+        assert!(settles_for <= self.share.fast_for, "rule 4: the beat is fast for {settles_for}");
         if let Some(before) = before.filter(|_| self.checks_cuts) {
             if decision.limit < before {
                 assert!(view.may_cut, "one cut for each cascade: {before} to {}", decision.limit);
