@@ -284,7 +284,7 @@ mod store;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
 
-pub use config::{OnLoss, ShareConfig};
+pub use config::{OnLoss, SessionSettings, ShareConfig};
 pub use coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 pub use cost::{COST_STEPS, CostGrant, CostLease, CostRequest, CostStore, EARLIER_RUNS, MAX_COST, grant_cost};
 pub use cost_session::{CostChange, CostError, CostReply, CostSession, CostStep};
@@ -295,5 +295,5 @@ pub use message::{
     MemberReport, MemberShare, TakeLead, Term,
 };
 pub(crate) use session::SessionCommand;
-pub use session::{Role, Session, SessionSettings, StoreReply, StoreStep};
+pub use session::{Role, Session, StoreReply, StoreStep};
 pub use store::{MemoryStore, Reports};

@@ -9,7 +9,7 @@ use core::fmt;
 
 use lock_api::RawMutex;
 
-use super::config::ShareConfig;
+use super::config::SessionSettings;
 use super::coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 use super::handle::MemberHandle;
 use super::member::{Member, MemberCommand, MemberEffect, MemberState};
@@ -17,7 +17,7 @@ use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberId, Mem
 use super::store::{MemoryStore, Reports};
 use crate::budget::{BudgetConfig, BudgetKey, WalletLease, WalletReport};
 use crate::error::ConfigError;
-use crate::limit::{Aimd, LimitChoice, LimitConfig};
+use crate::limit::Aimd;
 use crate::time::Instant;
 
 /// Which of the two machines of a process makes a step.
@@ -96,18 +96,6 @@ impl MemoryStore {
             StoreStep::Decide { decide, read } => StoreReply::Decided(self.decide(decide, read)),
         }
     }
-}
-
-/// The settings with which a limit is shared. All processes that share it use the same.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct SessionSettings {
-    /// Those of the member and the leader.
-    pub share: ShareConfig,
-    /// The algorithm of the limit.
-    pub choice: LimitChoice,
-    /// Its further settings.
-    pub limit: LimitConfig,
 }
 
 impl SessionSettings {
@@ -518,8 +506,8 @@ mod tests {
 
     use super::*;
     use crate::call::Outcome;
-    use crate::limit::{CallReport, Fixed, LimitAlgorithm};
-    use crate::share::OnLoss;
+    use crate::limit::{CallReport, Fixed, LimitAlgorithm, LimitChoice, LimitConfig};
+    use crate::share::{OnLoss, ShareConfig};
     use crate::time::Duration;
 
     const CAP: u32 = 8;
