@@ -26,7 +26,7 @@ use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 use super::structure::{AnswerFormat, parse_number};
 use super::tools::ToolSet;
 use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate, render_extra};
-use crate::app::config::pipeline::structure::cut;
+use crate::app::config::json_schema::cut;
 use crate::app::provider::CallError;
 use crate::app::provider::chat::{ChatClient, Conversation, MAX_COMPLETION_TOKENS, Message, Role};
 use crate::app::provider::completion::ChatAnswer;

@@ -22,7 +22,7 @@ use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
 use super::structure::{safe_name, violations};
 use super::{FillError, ModelCalls, fill_error};
-use crate::app::config::pipeline::structure::cut;
+use crate::app::config::json_schema::cut;
 use crate::app::provider::CallError;
 use crate::app::provider::chat::{Conversation, Message, Role};
 use crate::app::provider::command::Command;

@@ -14,7 +14,7 @@ use tidegate_core::budget::Usage;
 
 use super::structure::violations;
 use super::{FillContext, FillError, ModelCalls, ValueTemplate};
-use crate::app::config::pipeline::structure::cut;
+use crate::app::config::json_schema::cut;
 use crate::app::provider::Client;
 
 /// The maximum number of lines of a command that become errors.

@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::location::{find_word, template_error};
 use super::names::{Names, ambiguity};
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
-use crate::app::config::pipeline::structure::compile_schema;
+use crate::app::config::json_schema::compile_schema;
 use crate::app::config::pipeline::{
     ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, SamplerSpec, Setting, ToolSpec,
     Validation, ValidationCheck,

@@ -12,7 +12,7 @@ use tidegate_core::sim::rng::Rng;
 
 use super::{FillContext, FillError};
 use crate::app::config::pipeline::LawSpec;
-use crate::app::config::pipeline::sampler::{grid, scale};
+use crate::app::data::decimals::{grid, scale};
 use crate::app::data::utc;
 use crate::app::template::Condition;
 
