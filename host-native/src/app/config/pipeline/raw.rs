@@ -26,7 +26,7 @@ use crate::app::data::DatasetFormat;
 #[cfg(feature = "parquet")]
 use crate::app::data::row_file::ParquetCompression;
 use crate::app::data::row_file::RowFormat;
-use crate::app::provider::chat::{ChatApi, Role};
+use crate::app::provider::conversation::{ChatApi, Role};
 
 /// The maximum number of rows without a dataset.
 pub(super) const MAX_ROWS: u64 = 1_000_000_000;

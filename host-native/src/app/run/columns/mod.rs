@@ -29,9 +29,9 @@ use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
 use crate::app::output::{CallLine, CallMessage, OutputDirectory, shown_calls};
-use crate::app::provider::chat::Message;
 use crate::app::provider::command::Command;
 use crate::app::provider::completion::ChatAnswer;
+use crate::app::provider::conversation::Message;
 use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::batch_jobs::BatchJobs;
 use crate::app::run::provider::{CallAdmission, CallFailure, Provider};

@@ -17,8 +17,8 @@ use crate::app::config::pipeline::{
 };
 use crate::app::data::column_type::ColumnType;
 use crate::app::provider::chat::MAX_COMPLETION_TOKENS;
+use crate::app::provider::conversation::OfferedTool;
 use crate::app::provider::media::MediaKind;
-use crate::app::provider::tool_calls::OfferedTool;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::image::ImageFill;

@@ -17,8 +17,8 @@ use crate::app::config::pipeline::spec::{
 };
 use crate::app::config::source::FileError;
 use crate::app::config::value::{JsonTable, NumberOrTemplate, Table, Text, Texts, WithSpan};
-use crate::app::provider::chat::{ChatApi, Role};
 use crate::app::provider::command::TEMPORARY_EXIT_CODE;
+use crate::app::provider::conversation::{ChatApi, Role};
 
 /// Request keys that have their own key in `[[columns]]`, or must not be changed.
 pub(super) const RESERVED: [&str; 10] =

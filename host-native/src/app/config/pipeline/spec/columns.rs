@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::sampler::SamplerSpec;
 use crate::app::config::pipeline::names::{JsonMode, OutputForm};
 use crate::app::config::value::Setting;
-use crate::app::provider::chat::Role;
+use crate::app::provider::conversation::Role;
 
 /// One `[[columns]]` table.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use tidegate_core::time::Duration;
 
 use crate::app::answer_shape::AnswerShapes;
 use crate::app::config::pipeline::names::{CallMode, Domain};
-use crate::app::provider::chat::ChatApi;
+use crate::app::provider::conversation::ChatApi;
 use crate::app::provider::cost::Price;
 
 /// The provider of a command that names none.

@@ -17,7 +17,7 @@ use crate::app::config::pipeline::raw::{RawModel, RawPrice};
 use crate::app::config::pipeline::spec::{COMMAND_PROVIDER, ModelSpec};
 use crate::app::config::source::FileError;
 use crate::app::config::value::{Checked, Finite, Table, WithSpan};
-use crate::app::provider::chat::ChatApi;
+use crate::app::provider::conversation::ChatApi;
 use crate::app::provider::cost::Price;
 
 /// The name of the provider that is served in this process.
