@@ -23,9 +23,10 @@ use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
+use super::error::FillError;
 use super::structure::{AnswerFormat, parse_number};
 use super::tools::ToolSet;
-use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate, render_extra};
+use super::{FillContext, Filled, ModelCalls, ValueTemplate, render_extra};
 use crate::app::config::json_schema::cut;
 use crate::app::provider::CallError;
 use crate::app::provider::chat::{ChatClient, MAX_COMPLETION_TOKENS};

@@ -12,8 +12,9 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 use tidegate_core::budget::Usage;
 
+use super::error::FillError;
 use super::structure::violations;
-use super::{FillContext, FillError, ModelCalls, ValueTemplate};
+use super::{FillContext, ModelCalls, ValueTemplate};
 use crate::app::config::json_schema::cut;
 use crate::app::provider::Client;
 
