@@ -280,6 +280,7 @@ mod message;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod session;
+mod steps;
 mod store;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
@@ -294,6 +295,7 @@ pub use message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, KnownWallet, Lead, LeaderSnapshot, MemberId,
     MemberReport, MemberShare, TakeLead, Term,
 };
+pub use session::Session;
 pub(crate) use session::SessionCommand;
-pub use session::{Role, Session, StoreReply, StoreStep};
+pub use steps::{Role, StoreReply, StoreStep};
 pub use store::{MemoryStore, Reports};
