@@ -9,8 +9,8 @@
 //! call waits; [`DENIED`], if it is denied. Decisions about waiting calls are queued as
 //! [completions], which [`next_completion`](tickets::next_completion) reads. A command that releases
 //! something returns how many completions there are. For other sources of completions, such as the gate's
-//! timer, the callback of [`set_notify`](completions::set_notify) is called, which schedules a microtask to read
-//! them.
+//! timer, the callback of [`set_notify`](completions::set_notify) is called, which schedules a microtask to
+//! read them.
 
 pub mod answer;
 pub mod call_context;

@@ -15,7 +15,7 @@ use crate::app::provider::cost::{AmountFile, Money};
 pub(super) const JOB: &str = "job";
 
 /// The number of characters in the name of a process or a job.
-pub(super) const NAME_CHARS: usize = 16;
+const NAME_CHARS: usize = 16;
 
 pub(super) fn is_name(name: &str) -> bool {
     name.len() == NAME_CHARS && name.bytes().all(|byte| byte.is_ascii_hexdigit())

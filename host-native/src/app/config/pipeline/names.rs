@@ -1,5 +1,5 @@
-//! The names that a pipeline file has for kinds, modes and other choices. The doc comments are the descriptions
-//! in the JSON Schema.
+//! The names that a pipeline file has for kinds, modes and other choices. The doc comments are the
+//! descriptions in the JSON Schema.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,5 @@
-//! Checks the keys of structured output: `schema`, `schema_file`, `json_mode` and `schema_retries` of a column.
+//! Checks the keys of a column about structured output: `schema`, `schema_file`, `json_mode` and
+//! `schema_retries`.
 
 use std::path::Path;
 

@@ -71,8 +71,8 @@ pub enum ColumnKind {
 }
 
 impl ColumnKind {
-    /// Returns the index in [`PipelineFile::models`](super::super::PipelineFile::models) of the model that the
-    /// column calls; of several, the preferred one.
+    /// Returns the index in [`PipelineFile::models`](super::super::PipelineFile::models) of the model that
+    /// the column calls; of several, the preferred one.
     #[must_use]
     pub fn model(&self) -> Option<usize> {
         match self {
@@ -267,7 +267,8 @@ pub enum ValidationCheck {
     Json(Option<Spanned<Value>>),
     /// By a command that reads it.
     Command {
-        /// The model with the command, by its place in [`PipelineFile::models`](super::super::PipelineFile::models).
+        /// The model with the command, by its place in
+        /// [`PipelineFile::models`](super::super::PipelineFile::models).
         model: usize,
         /// The exit codes that say that it is invalid \[1\].
         invalid_exit_codes: Vec<u8>,
