@@ -16,7 +16,7 @@ use tidegate_core::time::{Clock, Duration, Instant};
 use tidegate_local_lock::LocalLock;
 use wasm_bindgen::prelude::*;
 
-use crate::gate::tickets::Notifying;
+use crate::gate::completions::Notifying;
 
 /// The longest delay `setTimeout` takes without wrapping to zero.
 const MAX_DELAY_MS: u64 = i32::MAX as u64;

@@ -1,6 +1,7 @@
 //! The settings of sharing. All processes that share a limit must use the same.
 
 use crate::error::{ConfigError, require};
+use crate::limit::{LimitChoice, LimitConfig};
 use crate::time::Duration;
 
 /// What a member does when it has lost the others, for example because the store is unreachable.
@@ -79,4 +80,16 @@ impl ShareConfig {
         let nanos = self.ttl.as_nanos();
         Duration::from_nanos(nanos.saturating_add(nanos / 100))
     }
+}
+
+/// The settings with which a limit is shared. All processes that share it use the same.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SessionSettings {
+    /// Those of the member and the leader.
+    pub share: ShareConfig,
+    /// The algorithm of the limit.
+    pub choice: LimitChoice,
+    /// Its further settings.
+    pub limit: LimitConfig,
 }

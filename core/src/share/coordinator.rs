@@ -6,14 +6,13 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::budgets::{Claimant, SharedBudgets};
-use super::config::ShareConfig;
+use super::config::{SessionSettings, ShareConfig};
 use super::fairness::{Demand, divide};
 use super::member_record::{MemberRecord, StartedCall};
 use super::message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, HIGH_VERSION, KnownMember, Lead, LeaderSnapshot, MAX_NUMBER,
     MAX_VERSION, MemberId, MemberReport, MemberShare, Term,
 };
-use super::session::SessionSettings;
 use crate::budget::BudgetConfig;
 use crate::call::{Completion, Outcome};
 use crate::error::ConfigError;

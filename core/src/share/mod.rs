@@ -286,11 +286,12 @@ mod message;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod session;
+mod steps;
 mod store;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
 
-pub use config::{OnLoss, ShareConfig};
+pub use config::{OnLoss, SessionSettings, ShareConfig};
 pub use coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 pub use cost::{COST_STEPS, CostGrant, CostLease, CostRequest, CostStore, EARLIER_RUNS, MAX_COST, grant_cost};
 pub use cost_session::{CostChange, CostError, CostReply, CostSession, CostStep};
@@ -300,6 +301,7 @@ pub use message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, KnownWallet, Lead, LeaderSnapshot, MemberId,
     MemberReport, MemberShare, TakeLead, Term,
 };
+pub use session::Session;
 pub(crate) use session::SessionCommand;
-pub use session::{Role, Session, SessionSettings, StoreReply, StoreStep};
+pub use steps::{Role, StoreReply, StoreStep};
 pub use store::{MemoryStore, Reports};

@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use serde::Serialize;
 
 use super::message::{Decided, Lead, MAX_NUMBER, Term};
-use super::session::{StoreReply, StoreStep};
+use super::steps::{StoreReply, StoreStep};
 use super::store::Reports;
 
 /// The version of the messages. It changes with every change of them that an older process cannot read.

@@ -1,4 +1,4 @@
-//! The steps of one process at the store, in their order: those of its member, and those of its leader while
+//! The order of the steps of one process at the store: those of its member, and those of its leader while
 //! it leads. The [parent module](super) defines the terms.
 
 use alloc::boxed::Box;
@@ -9,106 +9,16 @@ use core::fmt;
 
 use lock_api::RawMutex;
 
-use super::config::ShareConfig;
+use super::config::SessionSettings;
 use super::coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 use super::handle::MemberHandle;
 use super::member::{Member, MemberCommand, MemberEffect, MemberState};
-use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberId, MemberReport, TakeLead, Term};
-use super::store::{MemoryStore, Reports};
+use super::message::{Decide, GroupDemand, Lead, MemberId, Term};
+use super::steps::{Role, StoreReply, StoreStep};
 use crate::budget::{BudgetConfig, BudgetKey, WalletLease, WalletReport};
 use crate::error::ConfigError;
-use crate::limit::{Aimd, LimitChoice, LimitConfig};
+use crate::limit::Aimd;
 use crate::time::Instant;
-
-/// Which of the two machines of a process makes a step.
-///
-/// Exhaustive on purpose: a process has exactly these two.
-///
-/// The steps of one role follow one another. The two roles do not wait for each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The member.
-    Member,
-    /// The leader, while the process leads.
-    Leader,
-}
-
-impl Role {
-    /// Both roles.
-    pub const ALL: [Self; 2] = [Self::Member, Self::Leader];
-}
-
-/// A step at the store. Each is atomic, and repeating it is harmless.
-///
-/// Exhaustive on purpose: a host carries out every step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreStep {
-    /// [`MemoryStore::report`].
-    Report(MemberReport),
-    /// [`MemoryStore::decisions_since`].
-    DecisionsSince {
-        /// The term of the last decision that was read.
-        term: Term,
-        /// Its version.
-        version: u64,
-    },
-    /// [`MemoryStore::take_lead`].
-    TakeLead(TakeLead),
-    /// [`MemoryStore::reports_since`], with the position.
-    ReportsSince(u64),
-    /// [`MemoryStore::decide`].
-    Decide {
-        /// The decision and the snapshot.
-        decide: Decide,
-        /// The position up to which the leader has read the reports.
-        read: u64,
-    },
-}
-
-/// The reply of the store to a [`StoreStep`].
-///
-/// Exhaustive on purpose, as the steps are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreReply {
-    /// To [`StoreStep::Report`].
-    Reported,
-    /// To [`StoreStep::DecisionsSince`].
-    Decision(Option<Decision>),
-    /// To [`StoreStep::TakeLead`].
-    Lead(Lead),
-    /// To [`StoreStep::ReportsSince`].
-    Reports(Reports),
-    /// To [`StoreStep::Decide`].
-    Decided(Decided),
-}
-
-impl MemoryStore {
-    /// Carries out one step.
-    pub fn run(&mut self, step: StoreStep) -> StoreReply {
-        match step {
-            StoreStep::Report(report) => {
-                self.report(report);
-                StoreReply::Reported
-            }
-            StoreStep::DecisionsSince { term, version } => StoreReply::Decision(self.decisions_since(term, version)),
-            StoreStep::TakeLead(request) => StoreReply::Lead(self.take_lead(request)),
-            StoreStep::ReportsSince(position) => StoreReply::Reports(self.reports_since(position)),
-            StoreStep::Decide { decide, read } => StoreReply::Decided(self.decide(decide, read)),
-        }
-    }
-}
-
-/// The settings with which a limit is shared. All processes that share it use the same.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct SessionSettings {
-    /// Those of the member and the leader.
-    pub share: ShareConfig,
-    /// The algorithm of the limit.
-    pub choice: LimitChoice,
-    /// Its further settings.
-    pub limit: LimitConfig,
-}
 
 impl SessionSettings {
     /// Creates a member whose limit on its own has these settings, with a maximum of `cap`. `seed` is that of
@@ -518,8 +428,8 @@ mod tests {
 
     use super::*;
     use crate::call::Outcome;
-    use crate::limit::{CallReport, Fixed, LimitAlgorithm};
-    use crate::share::OnLoss;
+    use crate::limit::{CallReport, Fixed, LimitAlgorithm, LimitChoice, LimitConfig};
+    use crate::share::{MemoryStore, OnLoss, ShareConfig, TakeLead};
     use crate::time::Duration;
 
     const CAP: u32 = 8;

@@ -19,11 +19,12 @@ use crate::app::error::{Error, Exit};
 use crate::app::provider::key::can_be_shown;
 use crate::app::provider::probe::probe_model;
 use crate::app::provider::{CallError, Client};
+use crate::app::render::table::format_bytes;
 use crate::app::render::table::{row, write_table};
 use crate::app::run::connect_share;
 use crate::app::run::estimate::SAMPLE_ROWS;
 use crate::app::run::models::{Clients, called_models};
-use crate::app::run::preflight::{Preflight, format_bytes};
+use crate::app::run::preflight::Preflight;
 use crate::app::run::provider::remedy;
 use crate::app::run::request::RunRequest;
 

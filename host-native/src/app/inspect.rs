@@ -12,7 +12,7 @@ use crate::app::error::{Error, Exit};
 use crate::app::output::{
     CallLine, DroppedLine, ModelCallCounts, OutputError, RunState, StoredOutput, StoredRowGroup, open_all,
 };
-use crate::app::provider::chat::Role;
+use crate::app::provider::conversation::Role;
 use crate::app::render::page::page;
 
 /// The rows that are shown unless the command line says.

@@ -15,7 +15,8 @@ export {
   type ReleaseResult,
 } from "./events.js";
 export { RequestGate } from "./gate/gate.js";
-export type { Call, CallResult, Classify } from "./gate/call.js";
+export type { Call, Classify } from "./gate/call.js";
+export type { CallResult } from "./gate/ending.js";
 export { type Key, Resource, type ResourceKey } from "./gate/keys.js";
 export type {
   AdaptiveSettings,

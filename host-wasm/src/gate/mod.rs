@@ -7,13 +7,14 @@
 //! A permit request gets a *ticket*, a small number that is reused after its call has ended.
 //! [`RequestGate::acquire`] returns at once: the ticket, if the permit is granted; its complement, if the
 //! call waits; [`DENIED`], if it is denied. Decisions about waiting calls are queued as
-//! [completions](tickets), which [`next_completion`](tickets::next_completion) reads. A command that releases
+//! [completions], which [`next_completion`](tickets::next_completion) reads. A command that releases
 //! something returns how many completions there are. For other sources of completions, such as the gate's
-//! timer, the callback of [`set_notify`](tickets::set_notify) is called, which schedules a microtask to read
-//! them.
+//! timer, the callback of [`set_notify`](completions::set_notify) is called, which schedules a microtask to
+//! read them.
 
 pub mod answer;
 pub mod call_context;
+pub mod completions;
 mod events;
 mod figures;
 mod settings;
@@ -52,7 +53,7 @@ pub struct RequestGate {
     defaults: Adaptive,
     /// Its resources, by the names of their limits.
     registered: RefCell<BTreeMap<String, Registered>>,
-    listens: RefCell<Option<tickets::Listening>>,
+    listens: RefCell<Option<completions::Listening>>,
 }
 
 /// A resource, with the settings that its limit would be shared with.
@@ -113,7 +114,7 @@ impl RequestGate {
         let domain = Domain::from(domain);
         let is_shared = shared.is_some();
         let resource = self.gate.with(|machine, now| limits.apply(machine, now, provider, model, domain, is_shared));
-        tickets::announce();
+        completions::announce();
         let resource = resource.map_err(|error| settings::config_error(&error))?;
         registered.insert(name, Registered { resource, algorithm, limit_config, shared });
         Ok(resource.index() as u32)
@@ -124,7 +125,7 @@ impl RequestGate {
     #[wasm_bindgen(js_name = setMaxParallel)]
     pub fn set_max_parallel(&self, provider: &str, model: &str, max_parallel: u32) -> Result<(), JsValue> {
         let changed = self.gate.with(|machine, now| machine.register(now, provider, model, "default", max_parallel));
-        tickets::announce();
+        completions::announce();
         changed.map(drop).map_err(|error| settings::config_error(&error))
     }
 
@@ -135,7 +136,7 @@ impl RequestGate {
             let model = machine.owner(ResourceId::new(0, resource));
             model.is_some_and(|model| machine.set_paused(now, model, is_paused))
         });
-        tickets::announce();
+        completions::announce();
         has_changed
     }
 
@@ -143,7 +144,7 @@ impl RequestGate {
     pub fn group(&self, name: &str, weight: f64) -> Result<u32, JsValue> {
         let made = self.gate.with(|machine, _| machine.group(name, weight));
         let group = made.map_err(|error| settings::config_error(&error))?;
-        tickets::announce();
+        completions::announce();
         Ok(group.index() as u32)
     }
 
@@ -187,7 +188,7 @@ impl RequestGate {
                 DENIED
             }
         };
-        tickets::announce();
+        completions::announce();
         answer
     }
 
@@ -198,7 +199,7 @@ impl RequestGate {
         let Some(lease) = tickets::lease(ticket) else { return };
         let stated = answer::stated(notes);
         self.gate.with(|machine, now| machine.rate_limit_feedback(now, lease, &stated));
-        tickets::announce();
+        completions::announce();
     }
 
     /// Returns the state of a resource; undefined for an unknown one.
@@ -233,7 +234,7 @@ impl RequestGate {
     /// Records events of these kinds only, given as one bit for each.
     pub fn listen(&self, kinds: u32) {
         let interest = events::interest(kinds);
-        self.listens.replace((interest != RequestInterest::NONE).then(tickets::Listening::new));
+        self.listens.replace((interest != RequestInterest::NONE).then(completions::Listening::new));
         self.gate.with(|machine, now| machine.set_interest(now, interest));
     }
 
@@ -247,7 +248,7 @@ impl RequestGate {
     /// are.
     pub fn shutdown(&self) -> u32 {
         self.gate.shutdown();
-        tickets::count()
+        completions::count()
     }
 }
 
@@ -280,7 +281,7 @@ pub fn finish(ticket: u32, outcome: u32, retry_after_ms: f64, input: f64, output
     if let Some(permit) = tickets::take(ticket) {
         permit.finish(completion(outcome, retry_after_ms, input, output));
     }
-    tickets::count()
+    completions::count()
 }
 
 /// Ends a call that is made again if it failed in an outage. Returns 0 if its end is final; 1 if its next
@@ -334,7 +335,7 @@ fn completion(outcome: u32, retry_after_ms: f64, input: f64, output: f64) -> Com
 #[must_use]
 pub fn cancel(ticket: u32) -> u32 {
     tickets::forget(ticket);
-    tickets::count()
+    completions::count()
 }
 
 pub(crate) fn outcome_of(number: u32) -> Outcome {

@@ -17,7 +17,7 @@ use tidegate_core::time::Clock;
 use tsify::Tsify;
 use wasm_bindgen::prelude::*;
 
-use super::{RequestGate, millis, random_number, settings, tickets};
+use super::{RequestGate, completions, millis, random_number, settings};
 use crate::host::JsHost;
 use crate::json;
 
@@ -97,7 +97,7 @@ impl RequestGate {
         let shared = Shared::install(&self.gate, known.resource, settings, random);
         let shared = Rc::new(shared.map_err(|error| settings::config_error(&error))?);
         known.shared = Some(Rc::clone(&shared));
-        tickets::announce();
+        completions::announce();
         Ok(SharedLimit { shared, limit: RedisLimit::new(name, &limit), awaited: Default::default() })
     }
 }
@@ -107,7 +107,7 @@ impl SharedLimit {
     /// Makes the steps that are due.
     pub fn update(&self) {
         self.shared.update();
-        tickets::announce();
+        completions::announce();
     }
 
     /// Returns the next command of a role (0 is the member, 1 the leader), if one is due and the reply to its last one
@@ -127,7 +127,7 @@ impl SharedLimit {
         let (Some(role), Some(step)) = (Role::ALL.get(role), step) else { return };
         let answer = self.limit.read_reply(&step, reply_of(reply)).map_err(|error| error.to_string());
         self.shared.on_reply(*role, answer);
-        tickets::announce();
+        completions::announce();
     }
 
     /// Handles that the last command of a role failed.
@@ -135,7 +135,7 @@ impl SharedLimit {
     pub fn on_failure(&self, role: usize, error: String) {
         let Some(role) = Role::ALL.get(role) else { return };
         self.shared.on_reply(*role, Err(error));
-        tickets::announce();
+        completions::announce();
     }
 
     /// Returns the milliseconds until `update` has steps to make; NaN while only replies are awaited.
@@ -149,7 +149,7 @@ impl SharedLimit {
     /// calls in flight have ended.
     pub fn leave(&self) {
         self.shared.leave();
-        tickets::announce();
+        completions::announce();
     }
 
     /// Returns whether the process has left: no command follows.

@@ -1,22 +1,20 @@
-//! Tickets of waiting calls, of permits, and of completions that were not read yet.
+//! Tickets of waiting calls and of permits.
 //!
 //! One table serves all gates of the module, so that one small number identifies a call. The waker of a
 //! waiting call consists of its ticket only: waking it records the ticket.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
-use js_sys::Function;
-use pin_project_lite::pin_project;
 use tidegate_core::gate::{AcquireOwned, OwnedPermit};
 use tidegate_core::lease::LeaseId;
 use tidegate_core::request::{Denial, DenialReason};
 use wasm_bindgen::prelude::*;
 
 use super::changes_in;
+use super::completions::{self, announce, record};
 use crate::host::JsHost;
 
 /// No ticket: the call is denied. [`denial_reason`] returns the reason until the next denial.
@@ -39,15 +37,8 @@ struct TicketTable {
 
 thread_local! {
     static TICKETS: RefCell<TicketTable> = const { RefCell::new(TicketTable { states: Vec::new(), free: Vec::new() }) };
-    /// Tickets with a completion.
-    static COMPLETIONS: RefCell<VecDeque<u32>> = const { RefCell::new(VecDeque::new()) };
     static DENIAL: Cell<Denial> =
         const { Cell::new(Denial { reason: DenialReason::Unregistered, changes_at: None }) };
-    static NOTIFY: RefCell<Option<Function>> = const { RefCell::new(None) };
-    /// Whether the completions were announced: the announced turn reads all that arrive before it.
-    static IS_ANNOUNCED: Cell<bool> = const { Cell::new(false) };
-    /// The number of gates with event listeners.
-    static LISTENING: Cell<u32> = const { Cell::new(0) };
 }
 
 impl TicketTable {
@@ -167,21 +158,13 @@ pub(super) fn put_denial(denial: Denial) {
     DENIAL.set(denial);
 }
 
-/// Returns an upper bound of the number of completions.
-pub(super) fn count() -> u32 {
-    COMPLETIONS.with_borrow(VecDeque::len) as u32
-}
-
 /// Returns the next completion: the ticket, if its permit was granted; the complement of the ticket, which is
 /// then free, if the call was rejected; [`EMPTY`], if there is none.
 #[wasm_bindgen(js_name = nextCompletion)]
 #[must_use]
 pub fn next_completion() -> i32 {
     loop {
-        let Some(ticket) = COMPLETIONS.with_borrow_mut(VecDeque::pop_front) else {
-            IS_ANNOUNCED.set(false);
-            return EMPTY;
-        };
+        let Some(ticket) = completions::next() else { return EMPTY };
         if let Some(answer) = TICKETS.with_borrow_mut(|table| table.answer(ticket)) {
             return answer;
         }
@@ -202,79 +185,12 @@ pub fn denial_changes_in_ms() -> f64 {
     changes_in(&DENIAL.get())
 }
 
-/// Sets the callback for turns of the module that no command caused, after which there may be completions or
-/// events.
-#[wasm_bindgen(js_name = setNotify)]
-pub fn set_notify(callback: Function) {
-    NOTIFY.set(Some(callback));
-}
-
-/// While this exists, a gate has event listeners.
-pub(super) struct Listening;
-
-impl Listening {
-    pub(super) fn new() -> Self {
-        LISTENING.set(LISTENING.get() + 1);
-        Self
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        LISTENING.set(LISTENING.get() - 1);
-    }
-}
-
-fn notify_if_needed() {
-    if LISTENING.get() > 0 || count() > 0 {
-        notify();
-    }
-}
-
-/// Announces completions. Called after a command that does not return their number.
-pub(crate) fn announce() {
-    if count() > 0 && !IS_ANNOUNCED.replace(true) {
-        notify();
-    }
-}
-
-#[cold]
-fn notify() {
-    let callback = NOTIFY.with_borrow(Clone::clone);
-    if let Some(callback) = callback {
-        // The callback only schedules a microtask, and does not throw.
-        let _ = callback.call0(&JsValue::UNDEFINED);
-    }
-}
-
-pin_project! {
-    /// A future that notifies after each of its polls, see [`set_notify`].
-    pub(crate) struct Notifying<F> {
-        #[pin]
-        pub(crate) future: F,
-    }
-}
-
-impl<F: Future<Output = ()>> Future for Notifying<F> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let polled = self.project().future.poll(context);
-        notify_if_needed();
-        polled
-    }
-}
-
 const WAKER_VTABLE: RawWakerVTable = RawWakerVTable::new(
     |ticket| RawWaker::new(ticket, &WAKER_VTABLE),
     |ticket| record(ticket as usize as u32),
     |ticket| record(ticket as usize as u32),
     |_| {},
 );
-
-fn record(ticket: u32) {
-    COMPLETIONS.with_borrow_mut(|completions| completions.push_back(ticket));
-}
 
 fn waker(ticket: u32) -> Waker {
     // SAFETY: the data is a number that is never dereferenced, so every function of the vtable is sound for

@@ -17,7 +17,7 @@ use wasm_bindgen::prelude::*;
 use super::callback_bridge::{CallbackBridge, Callbacks, JsWorkload};
 use super::outcome::task_outcome;
 use super::report::{self, SlotsWhy};
-use crate::gate::{call_context, tickets};
+use crate::gate::{call_context, completions};
 use crate::host::JsHost;
 use crate::json::{from_js, to_js};
 
@@ -108,20 +108,20 @@ impl PipelineRun {
     /// Cancels the run: stops running tasks, and ends once every lease is released.
     pub fn cancel(&self) {
         self.handle.cancel();
-        tickets::announce();
+        completions::announce();
     }
 
     /// Drains the run: calls in flight finish, and none starts.
     pub fn drain(&self) {
         self.handle.drain();
-        tickets::announce();
+        completions::announce();
     }
 
     /// Winds the run down: active row groups are finished and saved.
     #[wasm_bindgen(js_name = windDown)]
     pub fn wind_down(&self) {
         self.handle.wind_down();
-        tickets::announce();
+        completions::announce();
     }
 
     /// Records events of these kinds from now on. Throws for an unknown kind.

@@ -1,5 +1,5 @@
-//! Rules of the connection to an address in a file, shared by the pipeline file and the configuration of the
-//! proxy: `allow_plain_http` and `ca_file`.
+//! An address in a file and the rules of the connection to it, shared by the pipeline file and the
+//! configuration of the proxy: `allow_plain_http` and `ca_file`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,6 +12,40 @@ use super::document::Document;
 use super::source::FileError;
 use super::value::{Text, WithSpan};
 use crate::app::provider::address::is_plain_and_far;
+
+/// Parses the address in `key` of the table in `table`.
+///
+/// Returns an error if the address has a user name, a password, a fragment, or a query that `with_query` does
+/// not allow.
+pub(crate) fn address(
+    file: &Document<'_>,
+    key: &str,
+    value: Option<&WithSpan<Text>>,
+    table: &Range<usize>,
+    with_query: bool,
+) -> Result<Url, FileError> {
+    let expected = if with_query {
+        "an address such as \"https://host/judge\", without user name or fragment"
+    } else {
+        "an address such as \"https://host/v1\", without user name, query or fragment"
+    };
+    let Some(value) = value else { return Err(file.missing(table.clone(), key, format!("`{key} = ` {expected}"))) };
+    let title = file.title(table.clone());
+    let address_error = |why: &str| file.error(value.span(), format!("`{key}` in {title} {why}")).expected(expected);
+    let url = Url::parse(&value.get().0).map_err(|error| address_error(&format!("is not an address: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(address_error(&format!("has the scheme `{}`", url.scheme())));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(address_error("holds a user name or password")
+            .without_excerpt()
+            .expected("keys only in the environment variable that `api_key_env` names"));
+    }
+    if (url.query().is_some() && !with_query) || url.fragment().is_some() {
+        return Err(address_error("has a query or fragment"));
+    }
+    Ok(url)
+}
 
 /// Returns an error if a key would be sent to `url`, which is in `span`, unencrypted and to another machine.
 /// `is_allowed` is the key `allow_plain_http`.

@@ -9,6 +9,7 @@
 
 pub mod column_type;
 mod csv;
+pub(crate) mod decimals;
 pub(crate) mod decoding;
 pub mod digest;
 mod files;

@@ -10,8 +10,8 @@ use crate::app::provider;
 use crate::app::provider::CallOutput;
 use crate::app::provider::answer::CallError;
 use crate::app::provider::batch::{BatchResults, ResultReader};
-use crate::app::provider::chat::Conversation;
 use crate::app::provider::completion::ChatAnswer;
+use crate::app::provider::conversation::Conversation;
 use crate::app::provider::image::Source;
 use crate::http::{read_error_body, read_head};
 

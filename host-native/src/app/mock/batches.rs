@@ -1,30 +1,26 @@
-//! The files and batches of a mock: `/v1/files` and `/v1/batches`.
+//! The routes of files and batches: `/v1/files` and `/v1/batches`.
 //!
-//! A batch is answered when it is created. Its state follows from the time since then: it is validated for a
-//! tenth of [`BatchSettings::delay`], and in progress for the rest. Results are in another order than their
-//! requests, as those of providers may be.
+//! A batch is answered when it is created. Results are in another order than their requests, as those of
+//! providers may be.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate_core::sim::rng::Rng;
 use tokio::time::Instant;
 
-use super::chat::{CompletionCall, Protocol};
+use super::batch_store::{Stored, StoredBatch, no_such};
+use super::chat::CompletionCall;
 use super::error::ApiError;
-use super::server::{ReadBody, Service, read};
+use super::protocol::Protocol;
+use super::service::{ReadBody, Service, read};
 use crate::app::provider::batch::{MAX_FILE_BYTES, MAX_REQUESTS};
 
 /// The largest body of an upload: a file of requests, and the form around it.
@@ -32,132 +28,6 @@ pub(super) const MAX_UPLOAD_BYTES: usize = MAX_FILE_BYTES + (1 << 20);
 
 /// The most batches of a page of the list.
 const MAX_PAGE: usize = 100;
-
-/// How a mock answers batches, and the shares of what goes wrong.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BatchSettings {
-    /// The time from the creation of a batch to its end.
-    pub delay: Duration,
-    /// The time from the creation of a batch to the response.
-    pub response_delay: Duration,
-    /// The share of requests that fail with the status 500.
-    pub error: f64,
-    /// The share of requests without a result.
-    pub missing: f64,
-    /// The share of batches whose file is rejected.
-    pub fail: f64,
-    /// The share of batches that find the queue full.
-    pub full: f64,
-    /// The share of batches that expire, with a result for every second request.
-    pub expire: f64,
-    /// The share of questions for a batch that fail with the status 500.
-    pub poll_error: f64,
-}
-
-impl Default for BatchSettings {
-    fn default() -> Self {
-        Self {
-            delay: Duration::from_secs(1),
-            response_delay: Duration::ZERO,
-            error: 0.0,
-            missing: 0.0,
-            fail: 0.0,
-            full: 0.0,
-            expire: 0.0,
-            poll_error: 0.0,
-        }
-    }
-}
-
-impl FromStr for BatchSettings {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut settings = Self::default();
-        for setting in text.split(',') {
-            let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
-            let millis = || {
-                let millis = value.parse().map(Duration::from_millis);
-                millis.map_err(|_| format!("`{key}` is {value:?}; expected a whole number of milliseconds"))
-            };
-            let share = || {
-                let share = value.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-                share.ok_or_else(|| format!("`{key}` is {value:?}; expected a share from 0 to 1"))
-            };
-            match key {
-                "delay_ms" => settings.delay = millis()?,
-                "response_delay_ms" => settings.response_delay = millis()?,
-                "error" => settings.error = share()?,
-                "missing" => settings.missing = share()?,
-                "fail" => settings.fail = share()?,
-                "full" => settings.full = share()?,
-                "expire" => settings.expire = share()?,
-                "poll_error" => settings.poll_error = share()?,
-                _ => {
-                    return Err(format!(
-                        "unknown setting `{key}`; expected delay_ms, response_delay_ms, error, missing, fail, full, \
-                         expire or poll_error"
-                    ));
-                }
-            }
-        }
-        Ok(settings)
-    }
-}
-
-/// The files and batches of a mock. Clones are the same store, so a server can be started again with what an
-/// earlier one had.
-#[derive(Clone, Default)]
-pub struct BatchStore(Arc<Mutex<Stored>>);
-
-impl fmt::Debug for BatchStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BatchStore").finish_non_exhaustive()
-    }
-}
-
-/// The counts of a [`BatchStore`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct BatchStats {
-    /// Uploaded files.
-    pub files: u64,
-    /// Batches that were created.
-    pub created: u64,
-    /// Requests of all batches whose file was accepted.
-    pub requests: u64,
-    /// Those with a name that an earlier one had.
-    pub repeated: u64,
-    /// How often the state of a batch was asked for.
-    pub polls: u64,
-}
-
-#[derive(Default)]
-struct Stored {
-    files: HashMap<String, Bytes>,
-    batches: Vec<StoredBatch>,
-    /// How often each name of a request was seen.
-    names: HashMap<String, u64>,
-    /// Draws what goes wrong. `None` before the first draw.
-    rng: Option<Rng>,
-    stats: BatchStats,
-}
-
-struct StoredBatch {
-    id: String,
-    input_file: String,
-    metadata: Value,
-    created_at: u64,
-    created: Instant,
-    /// The status at the end.
-    end: &'static str,
-    errors: Value,
-    total: usize,
-    /// Requests with an answer, and with an error.
-    completed: usize,
-    failed: usize,
-    output_file: Option<String>,
-    error_file: Option<String>,
-}
 
 #[derive(Deserialize)]
 struct CreateBody {
@@ -175,67 +45,6 @@ struct RequestLine {
     method: String,
     url: String,
     body: Value,
-}
-
-impl Stored {
-    fn draw(&mut self, share: f64, seed: u64) -> bool {
-        self.rng.get_or_insert_with(|| Rng::new(seed)).unit_f64() < share
-    }
-
-    fn add_file(&mut self, content: Bytes) -> String {
-        let id = format!("file-mock-{}", self.files.len());
-        self.files.insert(id.clone(), content);
-        id
-    }
-
-    fn batch(&self, id: &str) -> Result<&StoredBatch, ApiError> {
-        self.batches.iter().find(|batch| batch.id == id).ok_or_else(|| no_such("batch", id))
-    }
-}
-
-impl BatchStore {
-    pub(super) fn stats(&self) -> BatchStats {
-        self.0.lock().stats
-    }
-}
-
-impl StoredBatch {
-    /// Returns the object of the API, for a batch that takes `delay`.
-    fn object(&self, delay: Duration) -> Value {
-        let elapsed = self.created.elapsed();
-        let is_over = elapsed >= delay || self.end == "cancelled";
-        let status = match elapsed {
-            _ if is_over => self.end,
-            early if early < delay / 10 => "validating",
-            _ => "in_progress",
-        };
-        let part = if is_over { 1.0 } else { elapsed.as_secs_f64() / delay.as_secs_f64() };
-        let so_far = |count: usize| (count as f64 * part) as usize;
-        let at_end = |value: Value| if is_over { value } else { Value::Null };
-        json!({
-            "id": self.id,
-            "object": "batch",
-            "endpoint": "/v1/chat/completions",
-            "input_file_id": self.input_file,
-            "completion_window": "24h",
-            "created_at": self.created_at,
-            "status": status,
-            "metadata": self.metadata,
-            "errors": at_end(self.errors.clone()),
-            "output_file_id": at_end(self.output_file.clone().into()),
-            "error_file_id": at_end(self.error_file.clone().into()),
-            "request_counts": {
-                "total": if status == "validating" { 0 } else { self.total },
-                "completed": so_far(self.completed),
-                "failed": so_far(self.failed),
-            },
-        })
-    }
-}
-
-fn no_such(what: &str, id: &str) -> ApiError {
-    let message = format!("there is no {what} `{id}`");
-    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", "not_found", message)
 }
 
 /// Responds with a JSON object, or counts the error.
@@ -476,20 +285,4 @@ pub(super) async fn cancel(State(service): State<Arc<Service>>, Path(id): Path<S
         }
     };
     answer(&service, cancelled)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_are_named_and_invalid_ones_are_rejected_with_what_is_expected() {
-        let settings: BatchSettings = "delay_ms=200,error=0.5".parse().unwrap();
-        let expected = BatchSettings { delay: Duration::from_millis(200), error: 0.5, ..BatchSettings::default() };
-        assert_eq!(settings, expected);
-        let error = |text: &str| text.parse::<BatchSettings>().unwrap_err();
-        assert!(error("delay=2").starts_with("unknown setting `delay`; expected delay_ms, "));
-        assert_eq!(error("error=2"), "`error` is \"2\"; expected a share from 0 to 1");
-        assert_eq!(error("delay_ms=soon"), "`delay_ms` is \"soon\"; expected a whole number of milliseconds");
-    }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::answer::{self, GeneratedText};
 use super::conversation::{Content, Message, check_results, last_results};
 use super::error::ApiError;
+use super::protocol::Protocol;
 use super::schema;
 
 /// The most choices of a call, over all its prompts.
@@ -42,17 +43,6 @@ pub(super) struct Choice {
     pub(super) reasoning: Option<(&'static str, &'static str)>,
     /// The text of `message.refusal`.
     pub(super) refusal: Option<&'static str>,
-}
-
-/// The endpoint of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    Chat,
-    Text,
-    /// The Messages API of Anthropic, whose requests are translated by [`messages`](super::messages).
-    Messages,
-    /// The Responses API of OpenAI, whose requests are translated by [`responses`](super::responses).
-    Responses,
 }
 
 /// The fields that requests of both endpoints share.

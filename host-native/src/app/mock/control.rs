@@ -1,6 +1,5 @@
 //! Statistics and control of a running mock: `GET /mock/stats`, and `GET` and `POST /mock/models/{id}`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -8,27 +7,13 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use tidegate_core::sim::provider::ProviderSpec;
 
-use super::batches::BatchStats;
 use super::error::ApiError;
 use super::model::ModelStats;
-use super::server::Service;
-
-/// The statistics of a mock.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MockStats {
-    /// HTTP requests to any route.
-    pub requests: u64,
-    /// Requests that no provider decided about: malformed, for an unknown model, or without the API key.
-    pub rejected: u64,
-    /// The files and batches.
-    pub batches: BatchStats,
-    /// The statistics of each model by name.
-    pub models: BTreeMap<String, ModelStats>,
-}
+use super::service::{MockStats, Service};
 
 /// The most slots of an override.
 const MAX_SLOTS: u32 = 1_000_000;

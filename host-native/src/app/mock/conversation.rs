@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::chat::Protocol;
 use super::error::ApiError;
+use super::protocol::Protocol;
 
 /// A message of a conversation.
 #[derive(Debug, Deserialize)]

@@ -3,7 +3,8 @@
 use axum::body::Bytes;
 use serde_json::{Value, json};
 
-use super::chat::{Choice, CompletionCall, Protocol};
+use super::chat::{Choice, CompletionCall};
+use super::protocol::Protocol;
 use super::reply::{Reply, ReplyBody};
 use super::stream::{StreamEvents, split_pieces};
 

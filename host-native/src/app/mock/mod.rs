@@ -26,17 +26,20 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `server` | routes, authentication, request ids |
+//! | `service` | the state that the routes share, and its statistics |
 //! | `model` | a provider on the host's clock, the slots that calls hold, and statistics |
-//! | `chat`, `conversation`, `embeddings`, `images` | parsing of requests |
+//! | `protocol`, `chat`, `conversation`, `embeddings`, `images` | parsing of requests |
 //! | `responses`, `messages` | requests and answers of the APIs of these names |
-//! | `batches` | files and batches |
+//! | `batches`, `batch_store` | files and batches |
 //! | `answer`, `schema`, `shape` | texts, and JSON for a schema, in the shapes of providers |
-//! | `format`, `reply`, `stream`, `headers`, `error` | responses: bodies, timing, events, headers, errors |
+//! | `format`, `reply`, `respond`, `stream` | responses: bodies, timing, events |
+//! | `headers`, `error` | the headers and errors of responses |
 //! | `control` | `/mock/stats` and `/mock/models` |
 //! | `command`, `args`, `flags` | the command `tidegate mock` |
 
 mod answer;
 pub mod args;
+mod batch_store;
 mod batches;
 mod chat;
 pub mod command;
@@ -50,10 +53,13 @@ mod headers;
 mod images;
 mod messages;
 mod model;
+mod protocol;
 mod reply;
+mod respond;
 mod responses;
 mod schema;
 mod server;
+mod service;
 mod shape;
 mod stream;
 
@@ -74,15 +80,15 @@ use tokio::task::JoinHandle;
 
 use self::answer::hash_text;
 use self::model::ServedModel;
-use self::server::Service;
+use self::service::Service;
 use crate::app::answer_shape::AnswerShapes;
 use crate::app::error::{Error, Exit};
 use crate::host::TokioHost;
 
-pub use self::batches::{BatchSettings, BatchStats, BatchStore};
-pub use self::control::MockStats;
+pub use self::batch_store::{BatchSettings, BatchStats, BatchStore};
 pub use self::headers::RateHeaders;
 pub use self::model::ModelStats;
+pub use self::service::MockStats;
 
 /// The configuration of a [`MockServer`].
 #[derive(Debug, Default)]

@@ -1,11 +1,9 @@
 //! The routes of a mock, request ids and the check of API keys.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -14,41 +12,15 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::chat::{self, Protocol};
-use super::control::{self, MockStats};
-use super::embeddings;
 use super::error::ApiError;
 use super::headers::RateHeaders;
-use super::model::ServedModel;
-use super::reply::respond;
-use super::{BatchSettings, BatchStore, CallLog, MockConfig, MockKey, batches, images, messages, responses};
-use crate::app::answer_shape::AnswerShapes;
-use crate::host::TokioHost;
+use super::protocol::Protocol;
+use super::respond::respond;
+use super::service::{ReadBody, Service, read};
+use super::{MockKey, batches, chat, control, embeddings, images, messages, responses};
 
 /// The largest request body in bytes.
 const MAX_BYTES: usize = 16 << 20;
-
-/// The state that all handlers share.
-#[derive(Debug)]
-pub(super) struct Service {
-    pub(super) host: TokioHost,
-    models: Vec<Arc<ServedModel>>,
-    /// Whether the first model serves unknown model names.
-    any_model: bool,
-    key: Option<MockKey>,
-    pub(super) allow_control: bool,
-    pub(super) answers: AnswerShapes,
-    pub(super) batches: BatchStore,
-    pub(super) batch_settings: BatchSettings,
-    /// The seed of what goes wrong with batches.
-    pub(super) batch_seed: u64,
-    pub(super) rate_headers: RateHeaders,
-    log: Option<CallLog>,
-    requests: AtomicU64,
-    rejected: AtomicU64,
-    /// The number of completions, from which their ids are made.
-    pub(super) completions: AtomicU64,
-}
 
 pub(super) fn router(service: &Arc<Service>) -> Router {
     Router::new()
@@ -77,80 +49,6 @@ pub(super) fn router(service: &Arc<Service>) -> Router {
         .layer(DefaultBodyLimit::max(MAX_BYTES))
         .layer(middleware::from_fn_with_state(Arc::clone(service), number))
         .with_state(Arc::clone(service))
-}
-
-impl Service {
-    /// Creates the state with `models`, which are those of `config` and not empty.
-    pub(super) fn new(host: TokioHost, models: Vec<Arc<ServedModel>>, config: MockConfig) -> Self {
-        let MockConfig { any_model, key, allow_control, answers, rate_headers, log, .. } = config;
-        let (batches, batch_settings, batch_seed) = (config.batches, config.batch_settings, config.seed);
-        let (requests, rejected, completions) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Self {
-            host,
-            models,
-            any_model,
-            key,
-            allow_control,
-            answers,
-            batches,
-            batch_settings,
-            batch_seed,
-            rate_headers,
-            log,
-            requests,
-            rejected,
-            completions,
-        }
-    }
-
-    /// Returns the first model.
-    pub(super) fn first(&self) -> Option<&ServedModel> {
-        self.models.first().map(Arc::as_ref)
-    }
-
-    /// Returns the model of that name, or the first one for an unknown name if `any_model` is set.
-    pub(super) fn model(&self, id: &str) -> Result<&Arc<ServedModel>, ApiError> {
-        let named = self.models.iter().find(|model| model.id == id);
-        named.or_else(|| self.models.first().filter(|_| self.any_model)).ok_or_else(|| {
-            let known: Vec<String> = self.models.iter().map(|model| format!("`{}`", model.id)).collect();
-            let message = format!("the model `{id}` does not exist here; there are {}", known.join(", "));
-            let (status, kind) = (StatusCode::NOT_FOUND, "invalid_request_error");
-            ApiError::new(status, kind, "model_not_found", message)
-        })
-    }
-
-    /// Counts a request that no provider decides about, and returns its error response.
-    pub(super) fn reject(&self, refusal: ApiError) -> Response {
-        self.rejected.fetch_add(1, Ordering::Relaxed);
-        self.log_failure("-", &format!("{}: {}", refusal.status.as_u16(), refusal.message));
-        refusal.into_response()
-    }
-
-    /// Reports a failed call to the log.
-    pub(super) fn log_failure(&self, model: &str, what: &str) {
-        if let Some(CallLog(log)) = &self.log {
-            log(model, what);
-        }
-    }
-
-    pub(super) fn stats(&self) -> MockStats {
-        MockStats {
-            requests: self.requests.load(Ordering::Relaxed),
-            rejected: self.rejected.load(Ordering::Relaxed),
-            batches: self.batches.stats(),
-            models: self.models.iter().map(|model| (model.id.clone(), model.stats())).collect(),
-        }
-    }
-}
-
-/// The body of a request, or the error of reading it.
-pub(super) type ReadBody = Result<Bytes, BytesRejection>;
-
-pub(super) fn read(body: ReadBody) -> Result<Bytes, ApiError> {
-    body.map_err(|error| {
-        let (kind, code) = ("invalid_request_error", "unreadable_body");
-        ApiError::new(error.status(), kind, code, error.body_text())
-    })
 }
 
 async fn chat_completions(State(service): State<Arc<Service>>, body: ReadBody) -> Response {

@@ -1,7 +1,8 @@
 //! Gives chat answers the [shapes](AnswerShape) of providers.
 
 use super::answer::hash_text;
-use super::chat::{Choice, CompletionCall, Protocol};
+use super::chat::{Choice, CompletionCall};
+use super::protocol::Protocol;
 use crate::app::answer_shape::{AnswerShape, AnswerShapes};
 
 const REASONING: &str = "The prompt asks one thing. The answer is known, so it can be short.";

@@ -5,6 +5,8 @@
 //! disconnects.
 
 use std::collections::VecDeque;
+use std::io;
+use std::time::Duration as StdDuration;
 
 use axum::body::{Body, Bytes};
 use axum::http::header;
@@ -16,7 +18,6 @@ use tidegate_core::sim::provider::Flaw;
 use tidegate_core::time::{Clock, Duration, Instant};
 
 use super::model::{Slot, time_until};
-use super::reply::{FLUSH_DELAY, connection_cut};
 use crate::host::TokioHost;
 
 /// The latency divided by this passes before the first token.
@@ -24,6 +25,9 @@ const FIRST_TOKEN_DIVISOR: u64 = 4;
 
 /// The most characters of a piece of a streamed text.
 const MAX_PIECE_CHARS: usize = 12;
+
+/// Delay between the last bytes and the cut of a connection, so that the bytes are sent.
+pub(super) const FLUSH_DELAY: StdDuration = StdDuration::from_millis(2);
 
 /// The events of a streamed answer.
 #[derive(Clone, Debug, Default)]
@@ -129,6 +133,11 @@ fn schedule_events(
 
 fn encode_event(chunk: &Value) -> Vec<u8> {
     format!("data: {chunk}\n\n").into_bytes()
+}
+
+/// Returns the error of a body that makes the server close the connection.
+pub(super) fn connection_cut() -> io::Error {
+    io::Error::other("the provider cuts the connection")
 }
 
 /// Splits a text into pieces like tokens: words, of at most [`MAX_PIECE_CHARS`] characters. They concatenate

@@ -11,7 +11,8 @@ use tidegate_core::time::Duration;
 use tokio::time::Instant;
 use tower_service::Service as _;
 
-use super::server::{Service, router};
+use super::server::router;
+use super::service::Service;
 use super::{MockConfig, service};
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::OutputDirectory;
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{calls_name, read_lines, write_atomically, write_lines};
-use crate::app::provider::chat::{Message, Role};
-use crate::app::provider::tool_calls::{MAX_CALLS, ToolCall, ToolTurn};
+use crate::app::provider::conversation::{Message, Role, ToolCall, ToolTurn};
+use crate::app::provider::tool_calls::MAX_CALLS;
 
 /// A message of a call, without the content of its images and recordings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,8 +12,8 @@ use super::files::{
 };
 use super::images::{foreign_image, remove_images, remove_incomplete_images};
 use super::parts::{adopt_parts, count_parts};
+use super::processes::{foreign_process, process_totals, remove_processes, used_at};
 use super::scan::ScanResult;
-use super::shared::{foreign_process, process_totals, remove_processes, used_at};
 use super::stored_output::read_manifest;
 use super::{DroppedLine, EarlierOutput, JobTotals, Manifest, OutputSpec, SURPLUS, write_dropped};
 use crate::app::provider::cost::Money;

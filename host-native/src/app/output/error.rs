@@ -221,6 +221,14 @@ pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> OutputError +
     |source| OutputError::Unreadable { path, source }
 }
 
+/// Takes a file that does not exist for no value.
+pub(super) fn missing_as_none<T>(read: Result<T, OutputError>) -> Result<Option<T>, OutputError> {
+    match read {
+        Err(OutputError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 impl OutputError {
     /// Returns the exit code of a run with this error.
     #[must_use]

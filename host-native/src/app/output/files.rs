@@ -79,6 +79,12 @@ pub(super) fn write_lines<'a, T: Serialize + 'a>(
     Ok(())
 }
 
+/// Writes one JSON value for people to read.
+pub(super) fn write_json(value: &impl Serialize, file: &mut impl io::Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *file, value)?;
+    file.write_all(b"\n")
+}
+
 /// Returns whether runs of this program write a file of this name next to the manifest.
 pub(super) fn is_own_name(name: &str) -> bool {
     [MANIFEST, SPENT, BATCHES, ROWS, IMAGES, PROCESSES].contains(&name)
@@ -209,6 +215,19 @@ pub(super) fn commit(temporary: &Path, path: &Path) -> io::Result<()> {
     fs::rename(temporary, path)?;
     let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
     parent.map_or(Ok(()), sync_directory)
+}
+
+/// Gives the file `from` the second name `to`. Returns false if `to` is another file, which is left as it is.
+pub(super) fn link(from: &Path, to: &Path) -> io::Result<bool> {
+    match fs::hard_link(from, to) {
+        // A server of files that lost its answer made the link when it was asked first.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match same_file::is_same_file(from, to) {
+            // It was removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            is_same => is_same,
+        },
+        linked => linked.map(|()| true),
+    }
 }
 
 /// Removes a file and syncs its directory. A missing file is not an error.

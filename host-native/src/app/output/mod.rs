@@ -40,16 +40,17 @@ mod images;
 mod manifest;
 mod output_file;
 mod parts;
+mod processes;
 mod scan;
 mod shared;
 mod stored_output;
+mod surplus;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::Write;
 use std::mem;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ use serde::Serialize;
 use tidegate_core::observe::CapacityPlan;
 use tidegate_core::pipeline::DropReason;
 
-pub use acceptance::{AcceptedRows, KeptRows};
+pub use acceptance::AcceptedRows;
 pub use batch_journal::{BatchJournal, BatchLine};
 pub use calls_file::{CallLine, CallMessage, ModelCallCounts, shown_calls};
 pub use directory_lock::DirectoryLock;
@@ -74,6 +75,7 @@ pub use manifest::{Identity, JobTotals, MANIFEST_SCHEMA, Manifest, ModelTotals, 
 pub use output_file::{OutputFile, open_all};
 pub use shared::SharedDirectory;
 pub use stored_output::{StoredOutput, StoredRowGroup, dataset_digest};
+pub use surplus::KeptRows;
 
 use crate::app::data::row_file::{FileRow, Layout};
 use crate::app::provider::cost::{AmountFile, Money};
@@ -82,7 +84,7 @@ use directory_lock::{LockFile, file_names};
 use error::{io_error, unreadable};
 use files::{
     CAPACITY, MANIFEST, ROWS, SPENT, dropped_name, is_temporary_name, read_lines, remove_if_exists, remove_temporary,
-    rows_name, sync_directory, write_atomically, write_lines,
+    rows_name, sync_directory, write_atomically, write_json, write_lines,
 };
 use scan::{ReplaceableCounts, ScanResult, add_counts};
 
@@ -253,7 +255,7 @@ impl OutputDirectory {
         output.write_manifest()?;
         // Their usage is in the manifest now. If this is interrupted, it counts twice, which is better than
         // never.
-        shared::remove_processes(root).map_err(io_error(root))?;
+        processes::remove_processes(root).map_err(io_error(root))?;
         fs::create_dir_all(&output.rows).map_err(io_error(root))?;
         if let (true, Some(parent)) = (is_new, root.parent()) {
             // Best effort: the directory itself is synced, and its parent may not be readable.
@@ -388,11 +390,7 @@ impl OutputDirectory {
 
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), OutputError> {
         let path = self.root.join(name);
-        write_atomically(&path, |file| {
-            serde_json::to_writer_pretty(&mut *file, value)?;
-            file.write_all(b"\n")
-        })
-        .map_err(io_error(&path))
+        write_atomically(&path, |file| write_json(value, file)).map_err(io_error(&path))
     }
 }
 

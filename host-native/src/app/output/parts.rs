@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::{OutputError, io_error, unreadable};
 use super::files::{ROWS, calls_name, dropped_name, rows_name, write_atomically};
+use super::processes::process_rows;
 use super::scan::{FoundNames, ScanResult};
-use super::shared::process_rows;
 use super::{EarlierOutput, OutputSpec};
 
 /// What a process has made of a row group.

@@ -27,7 +27,8 @@ use tidegate_core::budget::Usage;
 use tidegate_core::time::Duration;
 
 use super::answer::{CallError, excerpt, unreadable};
-use super::chat::{ChatClient, ChatEndpoint, Conversation};
+use super::chat::{ChatClient, ChatEndpoint};
+use super::conversation::Conversation;
 use super::http::{HttpClient, MAX_BODY_BYTES, RequestExtras};
 use crate::app::data::digest::FileDigest;
 
@@ -350,7 +351,7 @@ fn read_list(body: &[u8]) -> Result<RawList, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::provider::chat::{Message, Role};
+    use crate::app::provider::conversation::{Message, Role};
 
     fn state(batch: &Value) -> BatchState {
         read_batch(batch.to_string().as_bytes()).unwrap()

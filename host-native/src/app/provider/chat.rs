@@ -3,21 +3,19 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use reqwest::{Certificate, Url};
-use schemars::JsonSchema;
 use serde::ser::SerializeStruct as _;
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
 use tidegate_core::time::Duration;
 
 use super::answer::CallError;
 use super::completion::{ChatAnswer, read_completion};
+use super::conversation::{ChatApi, Conversation, Message, Role};
 use super::http::{HttpClient, HttpEndpoint, RequestExtras};
 use super::media::Media;
-use super::tool_calls::{self, OfferedTool, ToolResult, ToolTurn};
-use super::{ApiKey, CallOutput, messages, responses};
+use super::{ApiKey, CallOutput, messages, responses, tool_calls};
 
 /// The name that some providers have for the token limit.
 pub const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
@@ -74,19 +72,6 @@ pub struct ChatClient {
     api: ChatApi,
 }
 
-/// The API of a chat model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ChatApi {
-    /// Chat completions, as OpenAI and most other providers have them
-    #[default]
-    Openai,
-    /// The Responses API of OpenAI
-    Responses,
-    /// The Messages API of Anthropic
-    Anthropic,
-}
-
 /// A request with one prompt. Options that are `None` are not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ChatRequest<'a> {
@@ -98,55 +83,6 @@ pub struct ChatRequest<'a> {
     pub temperature: Option<f64>,
     /// The maximum number of tokens of the response.
     pub max_tokens: Option<u32>,
-}
-
-/// The author of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Instructions for the model.
-    System,
-    /// The user.
-    User,
-    /// The model.
-    Assistant,
-}
-
-/// A message of a conversation. It is serialized as in chat completions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// The author.
-    pub role: Role,
-    /// The text.
-    pub content: String,
-    /// Images and recordings, which come before the text.
-    pub media: Vec<Media>,
-    /// The calls of tools, if it is an answer with some.
-    pub turn: Option<ToolTurn>,
-    /// What it is the result of, if it is that of a tool. The author is the user.
-    pub result: Option<ToolResult>,
-}
-
-impl Message {
-    /// Creates a message with a text only.
-    #[must_use]
-    pub fn text(role: Role, content: impl Into<String>) -> Self {
-        Self { role, content: content.into(), media: Vec::new(), turn: None, result: None }
-    }
-
-    /// Returns the message in the form of an API that has a part of the type `text_type` for the text, and
-    /// those of `part` for media.
-    pub(super) fn with_parts(&self, text_type: &str, part: fn(&Media) -> Value) -> Value {
-        if self.media.is_empty() {
-            return json!({ "role": self.role, "content": self.content });
-        }
-        let mut parts: Vec<Value> = self.media.iter().map(part).collect();
-        // APIs reject a part with an empty text.
-        if !self.content.trim().is_empty() {
-            parts.push(json!({ "type": text_type, "text": self.content }));
-        }
-        json!({ "role": self.role, "content": parts })
-    }
 }
 
 impl Serialize for Message {
@@ -163,37 +99,6 @@ impl Serialize for Message {
         message.serialize_field("role", &self.role)?;
         message.end()
     }
-}
-
-/// A request with a whole conversation. Options that are not set are not sent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Conversation {
-    /// The messages, the oldest first.
-    pub messages: Vec<Message>,
-    /// Sampling temperature.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub temperature: Option<f64>,
-    /// The probability mass for nucleus sampling, from 0 to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub top_p: Option<f64>,
-    /// The maximum number of tokens of the response.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u32>,
-    /// Stop sequences.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stop: Vec<String>,
-    /// The seed for the sampling of the provider.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
-    /// The format of the response, such as a JSON Schema.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub response_format: Option<Value>,
-    /// The tools that the model may call.
-    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "tool_calls::chat_tools")]
-    pub tools: Arc<[OfferedTool]>,
-    /// Other parameters, which are sent unchanged.
-    #[serde(flatten)]
-    pub extra: Map<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -292,6 +197,8 @@ impl ChatClient {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -17,8 +17,9 @@ use tidegate_core::budget::Usage;
 
 use super::CallOutput;
 use super::answer::{CallError, excerpt, unreadable};
+use super::conversation::ToolTurn;
 use super::reasoning::{Content, SplitText};
-use super::tool_calls::{ToolTurn, chat_turn};
+use super::tool_calls::chat_turn;
 use crate::app::token_counts::TokenCounts;
 
 /// The answer of a chat model.

@@ -20,12 +20,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::{CallError, excerpt, unreadable};
-use super::chat::{Conversation, Message, Role};
 use super::completion::ChatAnswer;
+use super::conversation::{Conversation, Message, OfferedTool, Role};
 use super::http::RequestExtras;
 use super::media::Media;
 use super::reasoning::{Content, SplitText};
-use super::tool_calls::{OfferedTool, messages_answer, messages_result, messages_tools, messages_turn};
+use super::tool_calls::{messages_answer, messages_result, messages_tools, messages_turn};
 use super::{ApiKey, CallOutput};
 use crate::app::token_counts::TokenCounts;
 
@@ -220,7 +220,7 @@ pub(crate) fn read(body: &[u8], conversation: &Conversation) -> Result<CallOutpu
 mod tests {
     use tidegate_core::budget::Usage;
 
-    use super::super::tool_calls::{ToolCall, ToolResult, ToolTurn};
+    use super::super::conversation::{ToolCall, ToolResult, ToolTurn};
     use super::*;
 
     fn conversation(response_format: Option<Value>) -> Conversation {

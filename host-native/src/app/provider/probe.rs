@@ -3,7 +3,7 @@
 use tidegate_core::budget::Usage;
 use tidegate_core::request::response::RejectionReason;
 
-use super::chat::{Conversation, Message, Role};
+use super::conversation::{Conversation, Message, Role};
 use super::{CallError, CallOutput, Client};
 
 /// The estimated token usage of [`probe_model`].

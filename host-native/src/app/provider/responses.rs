@@ -20,8 +20,8 @@ use serde_json::{Map, Value, json};
 
 use super::CallOutput;
 use super::answer::{CallError, error_in_success, excerpt, unreadable};
-use super::chat::Conversation;
 use super::completion::ChatAnswer;
+use super::conversation::Conversation;
 use super::media::Media;
 use super::reasoning::{Content, SplitText};
 use super::tool_calls::{responses_items, responses_tools, responses_turn};
@@ -124,7 +124,7 @@ mod tests {
     use tidegate_core::budget::Usage;
 
     use super::*;
-    use crate::app::provider::chat::{Message, Role};
+    use crate::app::provider::conversation::{Message, Role};
 
     #[test]
     fn a_conversation_is_sent_as_input_with_a_flat_format() {

@@ -13,11 +13,10 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::answer::excerpt;
-use super::chat::{ChatApi, Conversation, Message};
+use super::conversation::{ChatApi, Conversation, Message, OfferedTool, ToolCall, ToolResult, ToolTurn};
 
 /// The longest arguments of a call in bytes. Longer ones are not given to a tool.
 pub const MAX_ARGUMENT_BYTES: usize = 64 << 10;
@@ -27,51 +26,6 @@ pub const MAX_CALLS: usize = 16;
 
 /// The arguments of a call that has none, and of one whose arguments are not sent back.
 pub const NO_ARGUMENTS: &str = "{}";
-
-/// A tool that a model may call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfferedTool {
-    /// Its name: letters, digits, `_` and `-`.
-    pub name: String,
-    /// What it does, for the model.
-    pub description: String,
-    /// The JSON Schema of its arguments, which are an object.
-    pub parameters: Value,
-}
-
-/// A call of a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolCall {
-    /// What the result refers to.
-    pub id: String,
-    /// The name of the tool. The model may have invented it.
-    pub name: String,
-    /// The arguments as the model wrote them, which may be no JSON.
-    pub arguments: String,
-}
-
-/// The calls in an answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToolTurn {
-    /// The calls, at least one.
-    pub calls: Vec<ToolCall>,
-    /// The answer as its API has it: a message, or a list of blocks or items. It has the calls in the same
-    /// order.
-    pub original: Value,
-    /// The API and the model of the answer.
-    pub answered_by: (ChatApi, String),
-}
-
-/// What a message of the user is the result of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolResult {
-    /// The id of the call.
-    pub call_id: String,
-    /// The name of the tool.
-    pub tool: String,
-    /// Whether the message says why there is no result.
-    pub is_error: bool,
-}
 
 impl ToolCall {
     /// Creates a call from the fields of an answer. Some servers send the arguments as an object instead of a
@@ -177,15 +131,6 @@ impl Conversation {
 #[must_use]
 pub fn own_id(number: usize) -> String {
     format!("call{:05}", number % 100_000)
-}
-
-/// Serializes tools as chat completions have them.
-pub(super) fn chat_tools<S: Serializer>(tools: &[OfferedTool], serializer: S) -> Result<S::Ok, S::Error> {
-    let tool = |OfferedTool { name, description, parameters }: &OfferedTool| {
-        let function = json!({ "name": name, "description": description, "parameters": parameters });
-        json!({ "type": "function", "function": function })
-    };
-    tools.iter().map(tool).collect::<Vec<_>>().serialize(serializer)
 }
 
 /// Returns whether an answer has text beside its calls. Some APIs reject text of whitespace.
@@ -333,7 +278,7 @@ pub(super) fn messages_result(message: &Message) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chat::Role;
+    use super::super::conversation::Role;
     use super::*;
 
     fn call(id: &str, name: &str, arguments: &str) -> ToolCall {

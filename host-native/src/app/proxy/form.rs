@@ -9,7 +9,7 @@ use reqwest::multipart::{Form as Writer, Part};
 use reqwest::{Client, Url};
 
 use super::error::ProxyError;
-use super::parsed_request::{MODEL, is_model_name, model_parameter};
+use super::model_names::{MODEL, is_model_name, model_parameter};
 use crate::app::tokens;
 
 /// The maximum length of a model id in a form, in bytes.

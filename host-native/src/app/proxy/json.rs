@@ -12,7 +12,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::parsed_request::MODEL_LISTS;
+use super::model_names::MODEL_LISTS;
 use crate::app::tokens;
 
 /// The keys that select limits, besides [`MODEL_LISTS`]. Some parsers, such as Go's, match keys

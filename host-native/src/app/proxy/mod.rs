@@ -13,7 +13,7 @@
 //! | `server`, `connection_limit`, `write_timeout`, `head_scanner` | accepting and closing connections |
 //! | `access`, `endpoint` | which hosts, origins and calls are allowed |
 //! | `forward` | routing, attempts, responses |
-//! | `parsed_request`, `json`, `form`, `headers` | parsing |
+//! | `parsed_request`, `json`, `form`, `headers`, `model_names` | parsing |
 //! | `redact` | removes keys from provider responses |
 //! | `upstream`, `tenant` | providers with their limits; tenants with their groups |
 //! | `recorder`, `usage`, `rate`, `counters` | outcome, token usage, rate and number of calls |
@@ -41,6 +41,7 @@ mod head_scanner;
 mod headers;
 mod json;
 mod metrics;
+mod model_names;
 mod models;
 mod parsed_request;
 mod program;

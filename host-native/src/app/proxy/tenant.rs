@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 use tidegate_core::request::{GroupId, MAX_UNREGISTERED_TENANTS};
 use wildmatch::WildMatch;
 
-use super::config::{PriorityConfig, TenantBy, TenantsConfig};
+use super::config::{PriorityConfig, TenantBy, TenantsConfig, sha256};
 use super::error::ProxyError;
 use crate::gate::RequestGate;
 
@@ -214,14 +214,6 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let (scheme, key) = value.split_at_checked(7)?;
     let key = key.trim_ascii();
     (scheme.eq_ignore_ascii_case(b"bearer ") && !key.is_empty()).then_some(key)
-}
-
-/// Returns the SHA-256 of a key.
-pub(super) fn sha256(key: &[u8]) -> [u8; 32] {
-    let digest = ring::digest::digest(&ring::digest::SHA256, key);
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(digest.as_ref());
-    bytes
 }
 
 #[cfg(test)]

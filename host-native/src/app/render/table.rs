@@ -43,6 +43,18 @@ pub(crate) fn format_seconds(seconds: f64) -> String {
     }
 }
 
+/// Formats a number of bytes with a decimal unit, such as `1.2 MB`.
+pub(crate) fn format_bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "kB", "MB", "GB", "TB"];
+    let mut unit = 0;
+    let mut value = count as f64;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +70,11 @@ mod tests {
         let table = Rows(vec![row(["provider", "calls", ""]), row(["mock/é", "12345678", "x"]), row(["", "1", ""])]);
         assert_eq!(table.to_string(), "  provider     calls\n  mock/é    12345678  x\n                   1\n");
         assert_eq!(Rows(Vec::new()).to_string(), "");
+    }
+
+    #[test]
+    fn bytes_are_formatted_in_the_largest_unit_that_gives_at_least_one() {
+        let written = [0, 999, 1_000, 1_234_567, 5_000_000_000_000_000].map(format_bytes);
+        assert_eq!(written, ["0 bytes", "999 bytes", "1.0 kB", "1.2 MB", "5000.0 TB"]);
     }
 }

@@ -31,7 +31,7 @@ use crate::app::data::digest::{DigestWriter, FileDigest};
 use crate::app::data::{DatasetError, DatasetFormat};
 use crate::app::provider::address::{is_loopback, stay_on_loopback};
 use crate::app::provider::http::root_cause;
-use crate::app::run::preflight::format_bytes;
+use crate::app::render::table::format_bytes;
 use crate::app::run::redirects::follow_redirects;
 
 /// The environment variable with the cache directory, instead of the one of the platform.

@@ -26,10 +26,11 @@ use crate::app::config::pipeline::OutputForm;
 use crate::app::data::{DatasetError, Row};
 use crate::app::provider::image::ImageRequest;
 use crate::app::run::columns::embedding::EmbeddingFill;
+use crate::app::run::columns::error::FillError;
 use crate::app::run::columns::llm::LlmFill;
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::validation::ValidationFill;
-use crate::app::run::columns::{Fill, FillContext, FillError};
+use crate::app::run::columns::{Fill, FillContext};
 use crate::app::run::resolve::{GeneratedColumn, Input, ResolvedPipeline, TemplateKind};
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 

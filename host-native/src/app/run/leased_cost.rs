@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::app::output::{OutputError, SharedDirectory};
 use crate::app::provider::cost::{LeasedPart, Ledger, Money, SharedLedger};
-use crate::app::run::together::with_directory;
+use crate::app::run::blocking::with_directory;
 use crate::host::TokioHost;
 use crate::share::{CostLeases, StoreError};
 

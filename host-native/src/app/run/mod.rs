@@ -5,6 +5,7 @@
 //! each task, and the scheduler of the core decides when.
 
 pub mod batch_jobs;
+mod blocking;
 pub mod buffer;
 pub mod columns;
 pub mod comparison;

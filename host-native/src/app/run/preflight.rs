@@ -18,6 +18,7 @@ use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::example;
 use crate::app::output::{ExistingOutput, ExportFile, OutputError, dataset_digest};
+use crate::app::render::table::format_bytes;
 use crate::app::run::download::Download;
 use crate::app::run::estimate::{ColumnEstimate, SampleFailure, estimate};
 use crate::app::run::models;
@@ -320,18 +321,6 @@ fn free_bytes(_: &Path) -> Option<u64> {
     None
 }
 
-/// Formats a number of bytes with a decimal unit, such as `1.2 MB`.
-pub(crate) fn format_bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "kB", "MB", "GB", "TB"];
-    let mut unit = 0;
-    let mut value = count as f64;
-    while value >= 1000.0 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{count} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,11 +371,5 @@ mod tests {
             };
             assert_eq!(found.bytes_needed(), Some(expected), "{rows}");
         }
-    }
-
-    #[test]
-    fn bytes_are_formatted_in_the_largest_unit_that_gives_at_least_one() {
-        let written = [0, 999, 1_000, 1_234_567, 5_000_000_000_000_000].map(format_bytes);
-        assert_eq!(written, ["0 bytes", "999 bytes", "1.0 kB", "1.2 MB", "5000.0 TB"]);
     }
 }

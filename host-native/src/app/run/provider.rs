@@ -51,6 +51,15 @@ pub struct CallAdmission {
     pub estimate: Tokens,
 }
 
+impl CallAdmission {
+    /// Returns the admission of the `index`-th of several calls that are made at the same time. Only one of
+    /// them can yield the resources of the task.
+    #[must_use]
+    pub(crate) fn nth(self, index: usize) -> Self {
+        Self { token: self.token.filter(|_| index == 0), ..self }
+    }
+}
+
 /// Tokens used so far.
 #[derive(Debug, Default)]
 struct TokenCounters {

@@ -17,7 +17,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +32,7 @@ use crate::app::config::pipeline::{ColumnKind, PipelineFile};
 use crate::app::error::Error;
 use crate::app::output::{OutputDirectory, OutputError, OutputSpec, SharedDirectory};
 use crate::app::provider::cost::{Money, SharedLedger};
+use crate::app::run::blocking::with_directory;
 use crate::app::run::leased_cost::{LeasedCost, StepError};
 use crate::app::run::models::Models;
 use crate::app::run::request::RunRequest;
@@ -157,17 +157,6 @@ async fn check_server(
 /// Returns how a user has set the cost limit with the text `max_cost`.
 fn limit_text(max_cost: &str) -> String {
     if max_cost.is_empty() { "no --max-cost".to_string() } else { format!("--max-cost {max_cost}") }
-}
-
-/// Reads or writes the directory of all processes, on a thread for that.
-pub(super) async fn with_directory<T: Send + 'static>(
-    directory: &Arc<SharedDirectory>,
-    step: impl FnOnce(&SharedDirectory) -> Result<T, OutputError> + Send + 'static,
-) -> Result<T, OutputError> {
-    let root = directory.root().to_path_buf();
-    let directory = Arc::clone(directory);
-    let lost = |error| OutputError::Io { path: root, source: io::Error::other(error) };
-    tokio::task::spawn_blocking(move || step(&directory)).await.unwrap_or_else(|error| Err(lost(error)))
 }
 
 impl DatasetMember {

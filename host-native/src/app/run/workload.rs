@@ -20,7 +20,8 @@ use tidegate_core::pipeline::{
 use crate::app::output::{CallLine, DroppedLine, KeptRows, OutputDirectory, WriteOutcome};
 use crate::app::run::buffer::{OutputRow, RowGroupBuffer, RowGroupBuffers};
 use crate::app::run::columns::batch::{Batches, Lead, Member};
-use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, FillError, Filled, ModelCalls};
+use crate::app::run::columns::error::FillError;
+use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, Filled, ModelCalls};
 use crate::app::run::resolve::output::{OutputColumn, OutputSource};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
 use crate::app::run::together::DatasetMember;

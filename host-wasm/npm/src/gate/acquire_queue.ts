@@ -7,10 +7,7 @@
  * in between.
  */
 
-import type { GateModule, Tickets, Waiter } from "./tickets.js";
-
-/** A gate of the wasm module. */
-export type Gate = InstanceType<GateModule["RequestGate"]>;
+import type { Gate, Tickets, Waiter } from "./tickets.js";
 
 /** How many permits are requested in one microtask. */
 const AT_ONCE = 64;

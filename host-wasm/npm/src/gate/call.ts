@@ -1,6 +1,7 @@
 /** One call: its signal, the responses it observed, and its outcome. */
 
 import { spanMs } from "../errors.js";
+import type { CallResult } from "./ending.js";
 import type { Resource } from "./keys.js";
 import type { RetryState } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";
@@ -22,9 +23,6 @@ import {
 } from "../outcome.js";
 import { type AnswerHead, errorText, headNumbers, isResponse, notesOf } from "../response.js";
 import type { Signal } from "../platform.js";
-
-/** How the function of a call ended: with a value or with a thrown error. */
-export type CallResult<T> = { readonly value: T } | { readonly error: unknown };
 
 /**
  * Returns how a call ended. With undefined, the gate classifies the call itself.
@@ -71,23 +69,6 @@ interface Notes {
   /** The response with that head. */
   observed: AnswerHead | undefined;
   usage: readonly [number, number] | undefined;
-}
-
-/** @internal How a call ended, in numbers: its outcome, and the wait that the provider asked for, or NaN. */
-export interface Ending {
-  readonly outcome: number;
-  readonly retryAfterMs: number;
-}
-
-/** @internal Connects a permit request to the pipeline task that makes it. */
-export interface TaskBinding {
-  /** Called right before the request: passes the task's yield token to the core. */
-  readonly passYieldToken: () => void;
-  /**
-   * Called with the end of a call and the error it threw, if any. Calls with this callback are made again
-   * after an outage.
-   */
-  readonly ended?: ((ending: Ending, error: unknown) => void) | undefined;
 }
 
 /** @internal A call, from its permit request to its end. */

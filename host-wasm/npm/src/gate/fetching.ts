@@ -3,7 +3,8 @@
 import { shown, spanMs } from "../errors.js";
 import { holdBody } from "./body.js";
 import { OwnSignal } from "./own_signal.js";
-import { type TaskBinding, type CallResult, CallUnderWay } from "./call.js";
+import { CallUnderWay } from "./call.js";
+import type { CallResult, TaskBinding } from "./ending.js";
 import type { Resource } from "./keys.js";
 import { type Ask, type Attempt, attemptUntilFinal, discardBody, type RetryState, retryStateOf } from "./retries.js";
 import type { CallSettings } from "./running.js";

@@ -4,7 +4,7 @@
 import { currentModule } from "../core.js";
 import { DeniedError, FreedError, anyNumber, onlyKnown, shown, spanMs, text, whole } from "../errors.js";
 import { bitsOf, GATE_EVENT_KINDS, type GateEvent, type GateEventKind, Listeners, readEvent } from "../events.js";
-import { AcquireQueue, type Gate } from "./acquire_queue.js";
+import { AcquireQueue } from "./acquire_queue.js";
 import type { Call } from "./call.js";
 import { fetchUnder } from "./fetching.js";
 import { ResourceRegistry, inspect, type Key, readKey, type Resource } from "./keys.js";
@@ -31,7 +31,7 @@ import { retryStateOf } from "./retries.js";
 import { Running, runUntilFinal } from "./running.js";
 import { shareLimit, type SharedLimit, type ShareOptions } from "./share.js";
 import { type ResourceSnapshot, type Why, whyOf } from "./state.js";
-import { type AcquireRequest, NONE, type Waiter } from "./tickets.js";
+import { type AcquireRequest, type Gate, NONE, type Waiter } from "./tickets.js";
 import { readUsage } from "../outcome.js";
 import { OutgoingRequest, signalOf } from "../response.js";
 import type { FetchInit, FetchInput, FetchResponse } from "../platform.js";

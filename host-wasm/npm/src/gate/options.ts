@@ -1,6 +1,7 @@
 /** Options of a gate and of its calls. */
 
-import type { TaskBinding, Classify } from "./call.js";
+import type { Classify } from "./call.js";
+import type { TaskBinding } from "./ending.js";
 import type { GateEventKind } from "../events.js";
 import type { Usage } from "../outcome.js";
 import type { FetchResponse, Signal } from "../platform.js";

@@ -1,7 +1,7 @@
 /** Retries of calls. */
 
 import { DeniedError, whole } from "../errors.js";
-import type { TaskBinding, CallResult, Ending } from "./call.js";
+import type { CallResult, Ending, TaskBinding } from "./ending.js";
 import type { Resource } from "./keys.js";
 import { AGAIN, type AfterCall, FINAL, type GateModule, UNAVAILABLE, type Waiter } from "./tickets.js";
 import { CONNECTION_FAILED, PROVIDER_FAILURE, PROVIDER_TIMEOUT, SUCCESS } from "../outcome.js";

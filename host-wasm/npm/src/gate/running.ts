@@ -1,6 +1,7 @@
 /** Calls of {@link RequestGate.run}: functions called under a permit. */
 
-import { type Call, type CallResult, CallUnderWay, type Classify } from "./call.js";
+import { type Call, CallUnderWay, type Classify } from "./call.js";
+import type { CallResult } from "./ending.js";
 import type { Resource } from "./keys.js";
 import { type Ask, type Attempt, attemptUntilFinal, discardBody, type RetryState } from "./retries.js";
 import { answerOfThrown } from "./thrown.js";

@@ -2,10 +2,9 @@
 /** A limit that several processes share. */
 
 import { DeniedError, onlyKnown, ShareError, shown } from "../errors.js";
-import type { Gate } from "./acquire_queue.js";
 import { inspect, type Resource } from "./keys.js";
 import { messageOf, type RedisClient, Store, unref } from "./store.js";
-import type { Waiter } from "./tickets.js";
+import type { Gate, Waiter } from "./tickets.js";
 import type { ShareState } from "../wasm/tidegate.js";
 
 export type { ShareState };

@@ -2,8 +2,8 @@
 
 import { inWords } from "../errors.js";
 import type { CallWait, ShareState, UnavailableCause } from "../wasm/tidegate.js";
-import type { Gate } from "./acquire_queue.js";
 import type { Resource } from "./keys.js";
+import type { Gate } from "./tickets.js";
 
 export type { BudgetSnapshot, CallWait, Health, ResourceSnapshot, UnavailableCause } from "../wasm/tidegate.js";
 

@@ -33,6 +33,9 @@ export type GateModule = Pick<
   | "storeCheck"
 >;
 
+/** A gate of the wasm module. */
+export type Gate = InstanceType<GateModule["RequestGate"]>;
+
 /** The wasm module's value for "no ticket" and "no more decisions": the smallest 32-bit integer. */
 export const NONE = -(2 ** 31);
 

@@ -1,23 +1,16 @@
 import type { RequestGate } from "../gate/gate.js";
-import type { TaskBinding, Call, Ending } from "../gate/call.js";
+import type { Call } from "../gate/call.js";
+import type { Ending, TaskBinding } from "../gate/ending.js";
 import type { Key } from "../gate/keys.js";
 import { OwnSignal } from "../gate/own_signal.js";
-import { type AcquireOptions, taskBinding, type RunOptions } from "../gate/options.js";
+import { taskBinding } from "../gate/options.js";
 import type { Permit } from "../gate/permit.js";
 import { SUCCESS } from "../outcome.js";
 import type { CallTarget } from "../wasm/tidegate.js";
 import { isResponse, cancelBody, signalOf } from "../response.js";
 import { meaningOf, noteEnding } from "./outcomes.js";
+import type { TaskCallOptions, TaskRunOptions } from "./task.js";
 import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
-
-/** Options of {@link Task.acquire}. */
-export interface TaskCallOptions extends Omit<AcquireOptions, "signal"> {
-  /** The resource to call. Default: the column's `calls`. */
-  readonly key?: Key;
-}
-
-/** Options of {@link Task.run} and {@link Task.fetch}. */
-export interface TaskRunOptions<T> extends TaskCallOptions, Pick<RunOptions<T>, "callTimeoutMs" | "classify"> {}
 
 /** Returns the resource that a column calls. Throws for an unregistered key. */
 export function callTarget(gate: RequestGate, key: Key): CallTarget {

@@ -1,4 +1,4 @@
-import type { Ending } from "../gate/call.js";
+import type { Ending } from "../gate/ending.js";
 import { answerOfThrown, type ThrownAnswer } from "../gate/thrown.js";
 import { LOCAL_CANCELLED, nameOf, outcomeOfConnection, outcomeOfError, SUCCESS, UNEXPECTED } from "../outcome.js";
 import { headNumbers } from "../response.js";

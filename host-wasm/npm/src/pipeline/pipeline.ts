@@ -12,7 +12,6 @@ import { type Cells, type Seeds, seedsOf } from "./rows.js";
 import type { Task } from "./task.js";
 import type { Signal } from "../platform.js";
 
-export type { TaskCallOptions, TaskRunOptions } from "./calls.js";
 export type {
   PipelineEvent,
   PipelineEventFacts,
@@ -45,7 +44,7 @@ export type {
   TaskCounts,
   TaskDenial,
 } from "../wasm/tidegate.js";
-export type { Task } from "./task.js";
+export type { Task, TaskCallOptions, TaskRunOptions } from "./task.js";
 
 /** The rows of a pipeline, and its settings. */
 export interface PipelineOptions<Seed extends object> extends Readonly<PipelineSettings> {

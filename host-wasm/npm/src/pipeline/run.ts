@@ -14,7 +14,7 @@ import {
   type SlotsWhy,
   startPipeline,
 } from "../wasm/tidegate.js";
-import { acquireFor, type TaskCaller, fetchFor, runFor, type TaskCallOptions, type TaskRunOptions } from "./calls.js";
+import { acquireFor, type TaskCaller, fetchFor, runFor } from "./calls.js";
 import { PIPELINE_EVENT_KINDS, type PipelineEventKind, type PipelineEventOf, type PipelineEvent, readEvent } from "./events.js";
 import {
   FATAL,
@@ -29,7 +29,7 @@ import {
 } from "./outcomes.js";
 import type { Report } from "./report.js";
 import { type Cells, RowStore, type Seeds } from "./rows.js";
-import { RunningTask, type Task, type TaskRun } from "./task.js";
+import { RunningTask, type Task, type TaskCallOptions, type TaskRun, type TaskRunOptions } from "./task.js";
 
 /** A column of a run. */
 export interface ColumnPlan {

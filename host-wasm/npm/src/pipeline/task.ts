@@ -1,6 +1,7 @@
 import type { Call } from "../gate/call.js";
+import type { Key } from "../gate/keys.js";
+import type { AcquireOptions, RunOptions } from "../gate/options.js";
 import type { Permit } from "../gate/permit.js";
-import type { TaskCallOptions, TaskRunOptions } from "./calls.js";
 import type { FetchInit, FetchInput, FetchResponse, Signal } from "../platform.js";
 
 /** One task, as its column's `fill` receives it. */
@@ -39,6 +40,15 @@ export interface Task {
    */
   fetch(input: FetchInput, init?: FetchInit, options?: TaskRunOptions<FetchResponse>): Promise<FetchResponse>;
 }
+
+/** Options of {@link Task.acquire}. */
+export interface TaskCallOptions extends Omit<AcquireOptions, "signal"> {
+  /** The resource to call. Default: the column's `calls`. */
+  readonly key?: Key;
+}
+
+/** Options of {@link Task.run} and {@link Task.fetch}. */
+export interface TaskRunOptions<T> extends TaskCallOptions, Pick<RunOptions<T>, "callTimeoutMs" | "classify"> {}
 
 /** The methods of a run that its tasks call. */
 export interface TaskRun {

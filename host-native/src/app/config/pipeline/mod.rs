@@ -31,21 +31,16 @@
 //! ```
 //! `docs/pipeline-file.md` documents the range, default and meaning of every key. [`schema`] returns them for
 //! editors.
+//!
+//! The modules form layers: `names` and `raw` are what is read, `spec` has the checked types, and `check`
+//! converts the one to the other.
 
-mod batches;
-mod columns;
-mod criteria;
-pub(crate) mod endpoint;
-mod extras;
-mod kinds;
-pub(crate) mod models;
+mod check;
+mod names;
 mod raw;
-pub(crate) mod sampler;
-mod settings;
-pub(crate) mod structure;
-mod tools;
+mod spec;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use crate::app::config::budgets::budget_name;
 use crate::app::config::document::Document;
@@ -54,20 +49,14 @@ use crate::app::config::share::ShareTable;
 pub use crate::app::config::source::{FileError, Place, SourceText};
 pub use crate::app::config::value::Setting;
 use crate::app::config::value::{Json, Table};
-pub use columns::ColumnSpec;
-pub use extras::{ExtraValue, RequestExtras};
-pub use kinds::{
-    ColumnKind, EmbeddingCall, Expression, ImageCall, JudgeCall, LlmCall, MessageSpec, OutputForm, Validation,
-    ValidationCheck,
-};
-pub use models::{CallMode, Domain, Endpoint, MockSpec, ModelSpec};
+use check::{columns, models, settings, tools};
+pub use names::{CallMode, Domain, JsonMode, Locale, OutputForm};
 use raw::RawPipeline;
-pub use sampler::{LawSpec, Locale, SamplerSpec};
-pub use settings::{
-    DatasetLocation, OutputColumnSpec, OutputSettings, RemoteFile, RowSource, RunSettings, SeedSpec, UniqueSpec,
+pub use spec::{
+    ColumnKind, ColumnSpec, DatasetLocation, EmbeddingCall, Endpoint, Expression, ExtraValue, ImageCall, JudgeCall,
+    LawSpec, LlmCall, MessageSpec, MockSpec, ModelSpec, OutputColumnSpec, OutputSettings, RemoteFile, RequestExtras,
+    RowSource, RunSettings, SamplerSpec, SeedSpec, Structure, ToolSpec, UniqueSpec, Validation, ValidationCheck,
 };
-pub use structure::{JsonMode, Structure};
-pub use tools::ToolSpec;
 
 /// A parsed pipeline file. References between its parts are resolved; references to the dataset are not.
 #[derive(Clone, Debug)]
@@ -177,11 +166,6 @@ impl PipelineFile {
 pub fn document(source: &SourceText) -> Result<serde_json::Value, FileError> {
     let Json(value) = Document::parse(source, TITLE)?.read()?;
     Ok(value)
-}
-
-/// Resolves `path` relative to `directory`.
-fn relative_to(directory: &Path, path: &str) -> PathBuf {
-    directory.join(path)
 }
 
 #[cfg(test)]

@@ -8,16 +8,11 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde_json::json;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
-use tidegate_core::pipeline::FailureKind;
 use tidegate_core::sim::provider::ProviderSpec;
 
-use super::columns::StrategyName;
-use super::extras::RawExtras;
-use super::kinds::OutputForm;
-use super::models::{CallMode, Domain};
-use super::sampler::{DateUnit, Law, Locale};
-use super::settings::{MAX_ROWS, PolicyName};
-use super::structure::JsonMode;
+use super::names::{
+    CallMode, DateUnit, Domain, FallbackReason, JsonMode, KindName, Law, Locale, OutputForm, PolicyName, StrategyName,
+};
 use crate::app::answer_shape::AnswerShape;
 use crate::app::config::budgets::RawBudgets;
 use crate::app::config::limit::{LimitName, RawAimd};
@@ -31,7 +26,10 @@ use crate::app::data::DatasetFormat;
 #[cfg(feature = "parquet")]
 use crate::app::data::row_file::ParquetCompression;
 use crate::app::data::row_file::RowFormat;
-use crate::app::provider::chat::{ChatApi, Role};
+use crate::app::provider::conversation::{ChatApi, Role};
+
+/// The maximum number of rows without a dataset.
+pub(super) const MAX_ROWS: u64 = 1_000_000_000;
 
 /// The input of `tidegate run`. Rules that a schema cannot express, such as references to columns and
 /// variables, are checked by the program.
@@ -164,6 +162,25 @@ pub(super) struct RawModel {
     #[schemars(with = "Option<RawMock>")]
     pub(super) mock: Option<WithSpan<toml::Table>>,
 }
+
+/// A text, or the environment variable that holds it
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a text, or `{ env = \"NAME\" }` for the value of an environment variable")]
+pub(super) enum RawExtraValue {
+    Text(Text),
+    Variable(RawVariable),
+}
+
+/// An environment variable
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawVariable {
+    /// Its name
+    pub(super) env: Text,
+}
+
+/// Values by name.
+pub(super) type RawExtras = BTreeMap<String, WithSpan<RawExtraValue>>;
 
 /// The schema of the table `mock`. [`endpoint`](super::endpoint) deserializes its two parts separately.
 #[derive(JsonSchema)]
@@ -367,61 +384,6 @@ fn require_keys_of_law(schema: &mut Schema) {
     ];
     let conditions = conditions.map(|(law, keys)| where_key_is("law", law, false, &json!({ "required": keys })));
     schema.insert("allOf".to_string(), conditions.to_vec().into());
-}
-
-/// The name of a kind of column.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum KindName {
-    /// The answer of a chat model
-    #[default]
-    Llm,
-    /// The scores that a chat model gives by criteria
-    Score,
-    /// An embedding vector
-    Embedding,
-    /// The rendered text of a template
-    Expression,
-    /// A seeded random value
-    Sampler,
-    /// A file with an image that a model makes
-    Image,
-    /// The verdict of a command or a server
-    Judge,
-    /// Whether a text is valid, by a JSON Schema or a command
-    Validation,
-    /// The reasoning of the model for the answer of a column of kind llm or score
-    Reasoning,
-    /// The model that answered in a column of kind llm or score
-    Model,
-}
-
-/// A failure after which another model is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum FallbackReason {
-    /// The answer does not have the required form
-    MalformedAnswer,
-    /// The answer was cut off at the token limit
-    TruncatedAnswer,
-    /// A content filter withheld the answer, or rejected the prompt
-    ContentFiltered,
-    /// The model refused to answer
-    Refused,
-    /// The provider rejected the request, such as a prompt that is too long
-    Request,
-}
-
-impl From<FallbackReason> for FailureKind {
-    fn from(reason: FallbackReason) -> Self {
-        match reason {
-            FallbackReason::MalformedAnswer => Self::MalformedAnswer,
-            FallbackReason::TruncatedAnswer => Self::TruncatedAnswer,
-            FallbackReason::ContentFiltered => Self::ContentFiltered,
-            FallbackReason::Refused => Self::Declined,
-            FallbackReason::Request => Self::Request,
-        }
-    }
 }
 
 /// A message of the conversation

@@ -387,7 +387,7 @@ fn check_tenant_key(
         };
     }
     match (key_env, key_sha256) {
-        (Some(name), None) => key_from(file, name, environment).map(|key| Some(super::tenant::sha256(key.as_bytes()))),
+        (Some(name), None) => key_from(file, name, environment).map(|key| Some(sha256(key.as_bytes()))),
         (None, Some(digest)) => {
             let Checked(Digest(digest)) = digest.get();
             Ok(Some(*digest))
@@ -396,6 +396,14 @@ fn check_tenant_key(
             .error(entry.span(), "[[tenants.known]] must have exactly one key")
             .expected("either `key_env`, the variable that holds it, or `key_sha256`")),
     }
+}
+
+/// Returns the SHA-256 of a key.
+pub(super) fn sha256(key: &[u8]) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, key);
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest.as_ref());
+    bytes
 }
 
 /// Returns the value of the environment variable `name`.

@@ -74,7 +74,7 @@ fn a_valid_file_is_parsed_into_typed_settings() {
     assert_eq!((large.limits.max_parallel.get(), large.limits.budgets.len()), (3, 1));
     assert!(matches!(large.limits.algorithm, LimitChoice::Vegas(_)));
     assert_eq!(large.limits.limit_config.cooldown, Duration::from_secs(1));
-    assert_eq!(config.tenants.known[0].key, Some(super::super::tenant::sha256(b"sk-people")));
+    assert_eq!(config.tenants.known[0].key, Some(sha256(b"sk-people")));
     assert_eq!(config.queue.deadline, StdDuration::from_secs(30));
     assert_eq!(config.priority.factors.map(|factor| (factor * 100.0) as u32), [800, 100, 25]);
 }

@@ -42,8 +42,8 @@ use crate::app::provider::batch::{
 };
 use crate::app::provider::cost::Money;
 use crate::app::run::columns::batch::{BatchReply, ReplySender};
-use crate::app::run::columns::{FillError, ModelCalls};
-use crate::app::run::provider::Provider;
+use crate::app::run::columns::error::{FillError, fill_error};
+use crate::app::run::provider::{CallAdmission, Provider};
 
 /// The batches of a run, and those that earlier runs of its job have left.
 #[derive(Debug)]
@@ -247,8 +247,7 @@ impl BatchJobs {
     /// requests, and from new jobs for all others.
     pub async fn run(
         &self,
-        column: &str,
-        calls: ModelCalls<'_>,
+        admission: CallAdmission,
         client: &BatchClient,
         provider: &Provider,
         asked: Vec<WaitingRequest>,
@@ -266,14 +265,13 @@ impl BatchJobs {
             }
         }
         let runs = known.into_iter().enumerate();
-        let runs =
-            runs.map(|(index, (job, asked))| self.run_job(column, calls.nth(index), client, provider, job, asked));
+        let runs = runs.map(|(index, (job, asked))| self.run_job(admission.nth(index), client, provider, job, asked));
         // Of a job that was never created.
         new.extend(join_all(runs).await.into_iter().flatten());
         let runs = pack(new).into_iter().enumerate();
         let runs = runs.map(|(index, mut asked)| {
             let job = Arc::new(new_job(&provider.label, &mut asked));
-            self.run_job(column, calls.nth(index), client, provider, job, asked)
+            self.run_job(admission.nth(index), client, provider, job, asked)
         });
         join_all(runs).await;
     }
@@ -281,14 +279,14 @@ impl BatchJobs {
     /// Gets the results of `asked` from `job`. Returns the requests again if there is no such batch.
     async fn run_job(
         &self,
-        column: &str,
-        calls: ModelCalls<'_>,
+        admission: CallAdmission,
         client: &BatchClient,
         provider: &Provider,
         job: Arc<Job>,
         asked: Vec<WaitingRequest>,
     ) -> Vec<WaitingRequest> {
-        let end = calls.call(column, Usage::default(), || self.advance(client, provider, &job)).await;
+        let end = Provider::call_usable(&[provider], 0, admission, |_| self.advance(client, provider, &job)).await;
+        let end = end.map(|(_, end)| end).map_err(|(_, failure)| fill_error(failure));
         let is_ended = !matches!(end, Ok(JobEnd::TooExpensive | JobEnd::Stopped) | Err(_));
         let mut step = job.step.lock().await;
         // A job that has ended, or that is not submitted.

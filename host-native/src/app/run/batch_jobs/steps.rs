@@ -13,7 +13,7 @@ use super::{BatchJobs, Job, JobEnd, Step};
 use crate::app::output::BatchLine;
 use crate::app::provider::batch::{BatchClient, BatchResults, BatchState, BatchStatus, UploadedFile};
 use crate::app::provider::{CallError, CallOutput};
-use crate::app::run::columns::FillError;
+use crate::app::run::columns::error::FillError;
 use crate::app::run::provider::Provider;
 
 /// The time before the second look at a batch. A file with a mistake is rejected within seconds.

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tidegate_core::pipeline::{ColumnId, Task, TaskOutcome};
 use tokio::sync::{Notify, oneshot};
 
-use super::FillError;
+use super::error::FillError;
 use crate::app::provider::batch::{BatchRequest, ChatResult};
 
 /// The batches of a run that members still join.

@@ -1,20 +1,24 @@
 //! Requests to chat models that go in batches: one job of the [batch API](crate::app::run::batch_jobs) for
 //! the rows of a [batch](super::batch).
 
+use tidegate_core::budget::Usage;
 use tokio::sync::oneshot;
 
+use super::ModelCalls;
 use super::batch::{BatchInput, BatchReply, Lead, Submission};
-use super::{FillError, ModelCalls};
+use super::error::FillError;
 use crate::app::provider::Client;
 use crate::app::provider::batch::{BatchClient, BatchRequest, ChatResult};
 use crate::app::run::batch_jobs::BatchJobs;
-use crate::app::run::provider::Provider;
+use crate::app::run::provider::{CallAdmission, Provider};
 
 /// Where requests that go in batches are sent.
 struct Destination<'a> {
     client: &'a BatchClient,
     provider: &'a Provider,
     jobs: &'a BatchJobs,
+    /// The admission of a job.
+    admission: CallAdmission,
 }
 
 impl<'a> ModelCalls<'a> {
@@ -22,9 +26,12 @@ impl<'a> ModelCalls<'a> {
         let caller = self.caller?;
         let model = caller.models.first()?;
         match &model.client {
-            Client::Batch(client) => {
-                Some(Destination { client, provider: &model.provider, jobs: caller.batches.as_deref()? })
-            }
+            Client::Batch(client) => Some(Destination {
+                client,
+                provider: &model.provider,
+                jobs: caller.batches.as_deref()?,
+                admission: self.admission(caller.group, model.fallbacks, Usage::default()),
+            }),
             _ => None,
         }
     }
@@ -49,7 +56,7 @@ impl<'a> ModelCalls<'a> {
         } else {
             let to = self.destination().ok_or_else(no_client)?;
             let (reply, result) = oneshot::channel();
-            to.jobs.run(column, *self, to.client, to.provider, vec![(request, reply)]).await;
+            to.jobs.run(to.admission, to.client, to.provider, vec![(request, reply)]).await;
             result.await.unwrap_or_else(|_| Err(no_client()))
         };
         match reply? {
@@ -61,7 +68,7 @@ impl<'a> ModelCalls<'a> {
 
 /// Gets the results for a batch of cells, and replies to its members: in as many rounds as they submit
 /// requests.
-pub(super) async fn fill_batch(column: &str, lead: &Lead, calls: ModelCalls<'_>) {
+pub(super) async fn fill_batch(lead: &Lead, calls: ModelCalls<'_>) {
     // Every member has checked it before it submitted.
     let Some(to) = calls.destination() else { return };
     loop {
@@ -73,6 +80,6 @@ pub(super) async fn fill_batch(column: &str, lead: &Lead, calls: ModelCalls<'_>)
             BatchInput::Request(request) => Some((request, reply)),
             BatchInput::Text(_) => None,
         });
-        to.jobs.run(column, calls, to.client, to.provider, asked.collect()).await;
+        to.jobs.run(to.admission, to.client, to.provider, asked.collect()).await;
     }
 }

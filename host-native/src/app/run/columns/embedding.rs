@@ -13,7 +13,8 @@ use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
 use super::batch::{BatchInput, BatchReply, Lead, ReplySender, Submission};
-use super::{FillContext, FillError, ModelCalls, fill_error};
+use super::error::{FillError, fill_error};
+use super::{FillContext, ModelCalls};
 use crate::app::provider::embedding::EmbeddingClient;
 use crate::app::provider::{CallError, Client};
 use crate::app::run::provider::CallFailure;

@@ -3,8 +3,9 @@
 use serde_json::Value;
 use tidegate_core::pipeline::FailureKind;
 
+use super::FillContext;
+use super::error::FillError;
 use super::structure::parse_answer;
-use super::{FillContext, FillError};
 use crate::app::config::pipeline::OutputForm;
 use crate::app::template::TemplateId;
 

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FatalError, TaskOutcome};
 
-use super::{CalledModel, FillContext, FillError, ModelCalls, render_extra};
+use super::error::FillError;
+use super::{CalledModel, FillContext, ModelCalls, render_extra};
 use crate::app::provider::Client;
 use crate::app::provider::image::{GeneratedImage, ImageRequest};
 use crate::app::template::TemplateId;

@@ -14,8 +14,9 @@ use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::FailureKind;
 
+use super::error::FillError;
 use super::structure::parse_answer;
-use super::{FillContext, FillError, ModelCalls};
+use super::{FillContext, ModelCalls};
 use crate::app::config::pipeline::OutputForm;
 use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::template::TemplateId;

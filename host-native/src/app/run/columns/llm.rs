@@ -23,13 +23,15 @@ use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
 use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
+use super::error::FillError;
 use super::structure::{AnswerFormat, parse_number};
 use super::tools::ToolSet;
-use super::{FillContext, FillError, Filled, ModelCalls, ValueTemplate, render_extra};
-use crate::app::config::pipeline::structure::cut;
+use super::{FillContext, Filled, ModelCalls, ValueTemplate, render_extra};
+use crate::app::config::json_schema::cut;
 use crate::app::provider::CallError;
-use crate::app::provider::chat::{ChatClient, Conversation, MAX_COMPLETION_TOKENS, Message, Role};
+use crate::app::provider::chat::{ChatClient, MAX_COMPLETION_TOKENS};
 use crate::app::provider::completion::ChatAnswer;
+use crate::app::provider::conversation::{Conversation, Message, Role};
 use crate::app::provider::media::{MAX_CALL_BYTES, MAX_CALL_MEDIA, MediaKind, MediaReference};
 use crate::app::template::TemplateId;
 use crate::app::tokens;

@@ -4,6 +4,7 @@
 pub mod batch;
 mod chat_batch;
 pub mod embedding;
+pub(crate) mod error;
 pub mod expression;
 pub mod image;
 mod json_in_text;
@@ -14,7 +15,6 @@ pub mod structure;
 pub mod tools;
 pub mod validation;
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,22 +23,22 @@ use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tidegate_core::budget::Usage;
-use tidegate_core::pipeline::{FailureKind, FatalError, RetryKind, Task, TaskOutcome};
-use tidegate_core::request::response::RejectionReason;
-use tidegate_core::request::{Denial, DenialReason, FallbackId, GroupId};
+use tidegate_core::pipeline::{FailureKind, Task, TaskOutcome};
+use tidegate_core::request::{FallbackId, GroupId};
 use tidegate_core::yielding::TaskToken;
 
 use crate::app::output::{CallLine, CallMessage, OutputDirectory, shown_calls};
-use crate::app::provider::chat::Message;
 use crate::app::provider::command::Command;
 use crate::app::provider::completion::ChatAnswer;
+use crate::app::provider::conversation::Message;
 use crate::app::provider::{CallError, CallOutput, Client};
 use crate::app::run::batch_jobs::BatchJobs;
-use crate::app::run::provider::{CallAdmission, CallFailure, Provider};
+use crate::app::run::provider::{CallAdmission, Provider};
 use crate::app::template::{Condition, TemplateId, TemplateValue, Templates};
 
 use batch::{Lead, Member};
 use embedding::EmbeddingFill;
+use error::{FillError, fill_error};
 use expression::ExpressionFill;
 use image::ImageFill;
 use judge::JudgeFill;
@@ -175,41 +175,6 @@ impl FillContext<'_> {
     }
 }
 
-/// The reason why a task has no value.
-#[derive(Clone, Debug)]
-pub enum FillError {
-    /// The outcome of the task, and the error message.
-    Outcome(TaskOutcome, String),
-    /// A bug in this program.
-    Fatal(FatalError),
-}
-
-impl fmt::Display for FillError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Outcome(_, why) | Self::Fatal(FatalError(why)) => f.write_str(why),
-        }
-    }
-}
-
-impl FillError {
-    /// Returns the error of a task whose call ended with `error`.
-    pub(crate) fn of(error: CallError) -> Self {
-        fill_error(CallFailure::Failed(error))
-    }
-
-    /// Returns the error of a task that fails permanently.
-    pub(crate) fn failed(kind: FailureKind, why: String) -> Self {
-        Self::Outcome(TaskOutcome::Failed(kind), why)
-    }
-
-    /// Returns the error of a column whose model has no client for its kind. The check of the file prevents
-    /// this.
-    fn no_client(column: &str) -> Self {
-        Self::Fatal(FatalError(format!("the column `{column}` has no model to call")))
-    }
-}
-
 /// Makes the calls of one task.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelCalls<'a> {
@@ -339,20 +304,13 @@ impl<'a> ModelCalls<'a> {
         self.clients().next()
     }
 
-    /// Returns the `index`-th of several calls that are made at the same time. Only one of them can yield the
-    /// resources of the task.
-    #[must_use]
-    pub(crate) fn nth(self, index: usize) -> Self {
-        Self { token: self.token.filter(|_| index == 0), ..self }
+    /// Returns the admission of a call in this fairness group.
+    fn admission(&self, group: GroupId, fallbacks: Option<FallbackId>, estimate: Usage) -> CallAdmission {
+        CallAdmission { group, fallbacks, is_repeated: self.is_repeated, token: self.token, estimate }
     }
 
     /// Makes one call of the first model, after waiting for a slot.
-    pub(crate) async fn call<T, F>(
-        &self,
-        column: &str,
-        estimate: Usage,
-        mut attempt: impl FnMut() -> F,
-    ) -> Result<T, FillError>
+    async fn call<T, F>(&self, column: &str, estimate: Usage, mut attempt: impl FnMut() -> F) -> Result<T, FillError>
     where
         F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
@@ -399,9 +357,7 @@ impl<'a> ModelCalls<'a> {
             return Err((from, FillError::no_client(column)));
         };
         let providers: Vec<&Provider> = models.iter().map(|model| &*model.provider).collect();
-        let (group, fallbacks) = (caller.group, first.fallbacks);
-        let Self { token, is_repeated, .. } = *self;
-        let admission = CallAdmission { group, fallbacks, is_repeated, token, estimate };
+        let admission = self.admission(caller.group, first.fallbacks, estimate);
         let answer = Provider::call_usable(&providers, from, admission, attempt).await;
         answer.map_err(|(at, failure)| (at, fill_error(failure)))
     }
@@ -448,7 +404,7 @@ impl Fill {
     pub async fn fill_batch(&self, column: &str, lead: &Lead, calls: ModelCalls<'_>) {
         match self {
             Self::Embedding(fill) => fill.fill_batch(column, lead, calls).await,
-            Self::Llm(_) => chat_batch::fill_batch(column, lead, calls).await,
+            Self::Llm(_) => chat_batch::fill_batch(lead, calls).await,
             // No other column is batched.
             _ => {}
         }
@@ -472,62 +428,4 @@ fn render_extra(
         Value::Object(extra) => extra,
         _ => Map::new(),
     })
-}
-
-/// Returns the error of a task whose call failed.
-fn fill_error(failure: CallFailure) -> FillError {
-    match failure {
-        CallFailure::NotAdmitted(denial) => denial_error(&denial),
-        CallFailure::Unavailable(error) => {
-            let why = error.map_or_else(|| "its model is no longer available".to_string(), |error| error.to_string());
-            FillError::Outcome(TaskOutcome::Unavailable, why)
-        }
-        CallFailure::Failed(error) => {
-            let retryable = |kind| TaskOutcome::Retryable { kind, status: error.status(), retry_after: None };
-            let outcome = match &error {
-                // No `retry_after`: the gate keeps the cooldown of its provider. An exhausted quota is no
-                // fault of the row.
-                CallError::RateLimited { .. } | CallError::QuotaExhausted { .. } => retryable(RetryKind::RateLimited),
-                CallError::Server { .. } | CallError::CommandBusy { .. } | CallError::CommandNotStarted { .. } => {
-                    retryable(RetryKind::ServerError)
-                }
-                CallError::Timeout | CallError::ServerTimeout { .. } | CallError::NotAnswered { .. } => {
-                    retryable(RetryKind::Timeout)
-                }
-                CallError::Connection { .. } => retryable(RetryKind::Connection),
-                CallError::Broken { .. } | CallError::Unreadable { .. } | CallError::NotDownloaded { .. } => {
-                    retryable(RetryKind::UnreadableAnswer)
-                }
-                CallError::KeyRejected { .. } => TaskOutcome::Failed(FailureKind::Authentication),
-                CallError::ModelNotFound { .. } | CallError::Rejected { rejection: RejectionReason::NotFound, .. } => {
-                    TaskOutcome::Failed(FailureKind::NotFound)
-                }
-                CallError::ContentFiltered { .. }
-                | CallError::Rejected { rejection: RejectionReason::ContentFiltered, .. } => {
-                    TaskOutcome::Failed(FailureKind::ContentFiltered)
-                }
-                CallError::Rejected { .. } => TaskOutcome::Failed(FailureKind::Request),
-                CallError::Refused { .. } => TaskOutcome::Failed(FailureKind::Declined),
-                CallError::Malformed { .. } => TaskOutcome::Failed(FailureKind::MalformedAnswer),
-                CallError::NotSent { .. } => TaskOutcome::Failed(FailureKind::Template),
-                // The answer may be in the batch. A server without its certificate is no fault of the row.
-                CallError::BatchBlocked { .. } | CallError::Tls { .. } => TaskOutcome::Unavailable,
-                CallError::Command { .. } => TaskOutcome::Failed(FailureKind::Other),
-            };
-            FillError::Outcome(outcome, error.to_string())
-        }
-    }
-}
-
-fn denial_error(denial: &Denial) -> FillError {
-    let why = format!("not admitted: {denial}");
-    match denial.reason {
-        DenialReason::Shutdown | DenialReason::Cancelled => FillError::Outcome(TaskOutcome::Cancelled, why),
-        // Every model is registered before the run starts, so this is a bug.
-        DenialReason::Unregistered => FillError::Fatal(FatalError(why)),
-        _ => FillError::Outcome(
-            TaskOutcome::Retryable { kind: RetryKind::AdmissionTimeout, status: None, retry_after: None },
-            why,
-        ),
-    }
 }

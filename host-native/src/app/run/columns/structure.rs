@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::json_in_text::json_values;
-use crate::app::config::pipeline::structure::{compile_schema, cut};
+use crate::app::config::json_schema::{compile_schema, cut};
 use crate::app::config::pipeline::{JsonMode, OutputForm};
 use crate::app::template::shape::resolve_reference;
 use crate::app::tokens;

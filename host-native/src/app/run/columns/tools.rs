@@ -20,15 +20,14 @@ use jsonschema::Validator;
 use serde_json::Value;
 use tidegate_core::pipeline::{FailureKind, TaskOutcome};
 
+use super::ModelCalls;
+use super::error::{FillError, fill_error};
 use super::structure::{safe_name, violations};
-use super::{FillError, ModelCalls, fill_error};
-use crate::app::config::pipeline::structure::cut;
+use crate::app::config::json_schema::cut;
 use crate::app::provider::CallError;
-use crate::app::provider::chat::{Conversation, Message, Role};
 use crate::app::provider::command::Command;
-use crate::app::provider::tool_calls::{
-    MAX_ARGUMENT_BYTES, MAX_CALLS, NO_ARGUMENTS, OfferedTool, ToolCall, ToolResult, ToolTurn, own_id,
-};
+use crate::app::provider::conversation::{Conversation, Message, OfferedTool, Role, ToolCall, ToolResult, ToolTurn};
+use crate::app::provider::tool_calls::{MAX_ARGUMENT_BYTES, MAX_CALLS, NO_ARGUMENTS, own_id};
 use crate::app::run::provider::CallFailure;
 use crate::app::tokens;
 

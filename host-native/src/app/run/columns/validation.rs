@@ -12,9 +12,10 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 use tidegate_core::budget::Usage;
 
+use super::error::FillError;
 use super::structure::violations;
-use super::{FillContext, FillError, ModelCalls, ValueTemplate};
-use crate::app::config::pipeline::structure::cut;
+use super::{FillContext, ModelCalls, ValueTemplate};
+use crate::app::config::json_schema::cut;
 use crate::app::provider::Client;
 
 /// The maximum number of lines of a command that become errors.

@@ -10,15 +10,15 @@ use toml::Spanned;
 use super::location::{find_word, template_error};
 use super::names::{Names, ambiguity};
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
-use crate::app::config::pipeline::structure::compile_schema;
+use crate::app::config::json_schema::compile_schema;
 use crate::app::config::pipeline::{
     ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, SamplerSpec, Setting, ToolSpec,
     Validation, ValidationCheck,
 };
 use crate::app::data::column_type::ColumnType;
 use crate::app::provider::chat::MAX_COMPLETION_TOKENS;
+use crate::app::provider::conversation::OfferedTool;
 use crate::app::provider::media::MediaKind;
-use crate::app::provider::tool_calls::OfferedTool;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::image::ImageFill;

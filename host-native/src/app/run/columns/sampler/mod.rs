@@ -10,9 +10,10 @@ use serde_json::{Number, Value};
 use tidegate_core::pipeline::FailureKind;
 use tidegate_core::sim::rng::Rng;
 
-use super::{FillContext, FillError};
+use super::FillContext;
+use super::error::FillError;
 use crate::app::config::pipeline::LawSpec;
-use crate::app::config::pipeline::sampler::{grid, scale};
+use crate::app::data::decimals::{grid, scale};
 use crate::app::data::utc;
 use crate::app::template::Condition;
 

@@ -1,81 +1,24 @@
-//! The tables `[[columns]]`: the keys that all kinds share. The keys of each kind are in
+//! Checks the tables `[[columns]]`: the keys that all kinds share. The keys of each kind are in
 //! [`kinds`](super::kinds).
 
 use std::ops::Range;
 use std::path::Path;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::Value;
 use tidegate_core::fair_queue::{MAX_WEIGHT, MIN_WEIGHT};
 use tidegate_core::pipeline::Strategy;
 use toml::Spanned;
 
-use super::kinds::{self, ColumnKind};
-use super::models::ModelSpec;
-use super::raw::{KindName, RawColumn};
-use super::tools::ToolSpec;
+use super::kinds;
 use crate::app::config::document::Document;
+use crate::app::config::pipeline::names::KindName;
+use crate::app::config::pipeline::raw::RawColumn;
+use crate::app::config::pipeline::spec::{ColumnSpec, ModelSpec, ToolSpec};
 use crate::app::config::source::FileError;
 use crate::app::config::value::{Json, Table, WithSpan};
 
-/// One `[[columns]]` table.
-#[derive(Clone, Debug)]
-pub struct ColumnSpec {
-    /// The name of the output column.
-    pub name: Spanned<String>,
-    /// The source of its values.
-    pub kind: ColumnKind,
-    /// Whether there is a task per row or per row group.
-    pub strategy: Strategy,
-    /// Columns to wait for besides those that the templates read.
-    pub upstreams: Vec<Spanned<String>>,
-    /// Its weight in fair scheduling when columns compete for a model.
-    pub weight: Spanned<f64>,
-    /// The condition. Rows for which it is false are skipped.
-    pub when: Option<Spanned<String>>,
-    /// The condition on a row with the value of this column. Rows for which it is false are rejected.
-    pub accept_if: Option<Spanned<String>>,
-    /// The value of skipped rows \[null\].
-    pub otherwise: Value,
-    /// Whether rows are skipped if a column that this one reads was skipped \[no\].
-    pub skip_with_upstream: bool,
-    /// Whether it is part of the output \[yes\].
-    pub is_written: bool,
-}
-
-impl ColumnSpec {
-    /// Returns the span of the column's name.
-    #[must_use]
-    pub fn span(&self) -> Range<usize> {
-        self.name.span()
-    }
-}
-
-/// Whether a column has a task per row or per row group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum StrategyName {
-    /// A task per row
-    Cell,
-    /// A task per row group, with one value for all its rows
-    FullColumn,
-    /// A task per row group for a column without upstreams
-    FromScratch,
-}
-
-impl From<StrategyName> for Strategy {
-    fn from(name: StrategyName) -> Self {
-        match name {
-            StrategyName::Cell => Self::Cell,
-            StrategyName::FullColumn => Self::FullColumn,
-            StrategyName::FromScratch => Self::FromScratch,
-        }
-    }
-}
-
 /// The keys that every kind has.
-pub(super) const COMMON_KEYS: &[&str] = &[
+const COMMON_KEYS: &[&str] = &[
     "name",
     "kind",
     "strategy",
@@ -113,24 +56,8 @@ const CHAT_KEYS: &[&str] = &[
 ];
 
 impl KindName {
-    /// Returns the name in files.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Llm => "llm",
-            Self::Score => "score",
-            Self::Embedding => "embedding",
-            Self::Image => "image",
-            Self::Expression => "expression",
-            Self::Sampler => "sampler",
-            Self::Judge => "judge",
-            Self::Validation => "validation",
-            Self::Reasoning => "reasoning",
-            Self::Model => "model",
-        }
-    }
-
     /// Returns the keys of this kind that not every kind has.
-    pub(super) fn keys(self) -> Vec<&'static str> {
+    fn keys(self) -> Vec<&'static str> {
         let (common, own): (&[&str], &[&str]) = match self {
             Self::Llm => (CHAT_KEYS, &["messages", "stop", "output", "schema", "schema_file"]),
             Self::Score => (CHAT_KEYS, &["criteria"]),
@@ -147,7 +74,7 @@ impl KindName {
 }
 
 /// Validates the columns. Returns an error if there are none.
-pub(super) fn check(
+pub(crate) fn check(
     file: &Document<'_>,
     raw: Vec<WithSpan<Table<RawColumn>>>,
     models: &[ModelSpec],

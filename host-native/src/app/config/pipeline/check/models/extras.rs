@@ -1,59 +1,19 @@
-//! What the requests to a model have besides what the program sets: the keys `extra_headers`, `query` and
-//! `extra_body`.
+//! Checks what the requests to a model have besides what the program sets: the keys `extra_headers`, `query`
+//! and `extra_body`.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 
 use reqwest::header::{HeaderName, HeaderValue};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::kinds::{RESERVED, RESERVED_FOR_IMAGES};
-use super::models::{Domain, Endpoint, ModelTable};
+use super::ModelTable;
+use crate::app::config::pipeline::check::kinds::{RESERVED, RESERVED_FOR_IMAGES};
+use crate::app::config::pipeline::names::Domain;
+use crate::app::config::pipeline::raw::{RawExtraValue, RawVariable};
+use crate::app::config::pipeline::spec::{Endpoint, ExtraValue, RequestExtras};
 use crate::app::config::source::FileError;
-use crate::app::config::value::{JsonTable, Text, WithSpan};
+use crate::app::config::value::{JsonTable, WithSpan};
 use crate::app::provider::key::{is_name_of_key, is_variable_name};
-
-/// What the requests to a model have besides what the program sets.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RequestExtras {
-    /// Headers, by lower-case name.
-    pub headers: Vec<(String, ExtraValue)>,
-    /// Query parameters of the URL.
-    pub query: Vec<(String, ExtraValue)>,
-    /// Keys of the request body.
-    pub body: Map<String, Value>,
-}
-
-/// The value of a header or query parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExtraValue {
-    /// A text in the file.
-    Text(String),
-    /// The value of this environment variable, which is never shown.
-    Variable(String),
-}
-
-/// A text, or the environment variable that holds it
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a text, or `{ env = \"NAME\" }` for the value of an environment variable")]
-pub(super) enum RawExtraValue {
-    Text(Text),
-    Variable(RawVariable),
-}
-
-/// An environment variable
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawVariable {
-    /// Its name
-    env: Text,
-}
-
-/// Values by name.
-pub(super) type RawExtras = BTreeMap<String, WithSpan<RawExtraValue>>;
 
 /// Headers that the program or its HTTP client sets.
 const OWN_HEADERS: [&str; 16] = [
@@ -74,35 +34,6 @@ const OWN_HEADERS: [&str; 16] = [
     "upgrade",
     "user-agent",
 ];
-
-impl RequestExtras {
-    /// Returns the environment variables whose values are sent.
-    pub fn variables(&self) -> impl Iterator<Item = &str> {
-        self.headers.iter().chain(&self.query).filter_map(|(_, value)| match value {
-            ExtraValue::Variable(name) => Some(name.as_str()),
-            ExtraValue::Text(_) => None,
-        })
-    }
-}
-
-impl fmt::Display for RequestExtras {
-    /// Writes one line without the values of environment variables.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let headers = self.headers.iter().map(|(name, value)| format!("header {name}: {value}"));
-        let query = self.query.iter().map(|(name, value)| format!("query {name}={value}"));
-        let body = self.body.iter().map(|(name, value)| format!("body {name} = {value}"));
-        f.write_str(&headers.chain(query).chain(body).collect::<Vec<_>>().join(", "))
-    }
-}
-
-impl fmt::Display for ExtraValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => f.write_str(text),
-            Self::Variable(name) => write!(f, "(from {name})"),
-        }
-    }
-}
 
 /// Validates the keys of a model with this endpoint.
 pub(super) fn check(

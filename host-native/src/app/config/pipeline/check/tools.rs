@@ -1,39 +1,18 @@
-//! The tables `[[tools]]`: commands that the models of columns may call, and the keys of columns about them.
+//! Checks the tables `[[tools]]`, and the keys of columns about them.
 
 use std::ops::{Range, RangeInclusive};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tidegate_core::time::Duration;
 use toml::Spanned;
 
-use super::models::ModelSpec;
-use super::raw::{RawColumn, RawTool};
-use super::structure::compile_schema;
 use crate::app::config::document::Document;
+use crate::app::config::json_schema::compile_schema;
+use crate::app::config::pipeline::raw::{RawColumn, RawTool};
+use crate::app::config::pipeline::spec::{ModelSpec, ToolSpec};
 use crate::app::config::source::FileError;
 use crate::app::config::value::{Checked, JsonTable, Table, Text, WithSpan};
-
-/// One `[[tools]]` table.
-#[derive(Clone, Debug)]
-pub struct ToolSpec {
-    /// The name, for columns and models.
-    pub name: String,
-    /// What the tool does, for models.
-    pub description: String,
-    /// The JSON Schema of its arguments, which are an object.
-    pub parameters: Spanned<Value>,
-    /// The program and its arguments. There is at least the program.
-    pub argv: Vec<String>,
-    /// The working directory: the directory of the pipeline file.
-    pub directory: PathBuf,
-    /// Environment variables with keys that the command may read. All other key variables are removed.
-    pub pass_env: Vec<String>,
-    /// The timeout of one call \[60 seconds\].
-    pub timeout: Duration,
-    /// The span of the table.
-    pub span: Range<usize>,
-}
 
 /// The longest name that all APIs accept.
 const MAX_NAME_CHARS: usize = 64;
@@ -45,7 +24,7 @@ const DEFAULT_MAX_TURNS: u32 = 8;
 const MAX_TURNS: RangeInclusive<u32> = 2..=100;
 
 /// Validates the tools.
-pub(super) fn check(
+pub(crate) fn check(
     file: &Document<'_>,
     raw: Vec<WithSpan<Table<RawTool>>>,
     directory: &Path,

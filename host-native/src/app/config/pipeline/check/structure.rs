@@ -1,43 +1,18 @@
-//! Structured output: the keys `schema`, `schema_file`, `json_mode` and `schema_retries` of a column.
+//! Checks the keys of a column about structured output: `schema`, `schema_file`, `json_mode` and
+//! `schema_retries`.
 
 use std::path::Path;
 
-use jsonschema::Validator;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::Value;
 use toml::Spanned;
 
-use super::kinds::OutputForm;
-use super::raw::RawColumn;
 use crate::app::config::document::Document;
+use crate::app::config::json_schema::compile_schema;
+use crate::app::config::pipeline::names::{JsonMode, OutputForm};
+use crate::app::config::pipeline::raw::RawColumn;
+use crate::app::config::pipeline::spec::Structure;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{JsonTable, WithSpan};
-
-/// The required form of an answer.
-#[derive(Clone, Debug)]
-pub struct Structure {
-    /// The type that the text is parsed as.
-    pub output: OutputForm,
-    /// The JSON Schema that the value must match, with its location in the file.
-    pub schema: Option<Spanned<Value>>,
-    /// How the request asks the model for this form.
-    pub mode: JsonMode,
-    /// The number of retries after an invalid answer \[2\].
-    pub retries: u32,
-}
-
-/// How a request asks a model for JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum JsonMode {
-    /// The request contains the schema in a `response_format` of type `json_schema`.
-    Schema,
-    /// The request has a `response_format` of type `json_object`, and a message contains the schema.
-    Object,
-    /// A message contains the schema, and the request has no `response_format`.
-    Prompt,
-}
 
 /// The maximum number of retries. Each retry is a call that has a cost.
 const MAX_RETRIES: u32 = 10;
@@ -109,33 +84,4 @@ pub(super) fn check_schema(
         file.error(schema.span(), format!("this is not a JSON Schema: {why}")).expected("a JSON Schema")
     })?;
     Ok(Some(schema))
-}
-
-/// Compiles `schema`. References to other documents are an error, because nothing is fetched.
-pub(crate) fn compile_schema(schema: &Value) -> Result<Validator, String> {
-    jsonschema::options().build(schema).map_err(|error| cut(&error.to_string()))
-}
-
-/// The maximum length of a validation error in characters. The error may quote a value of any length.
-const MAX_ERROR_CHARS: usize = 300;
-
-/// Returns `text`, shortened if it is long.
-pub(crate) fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_ERROR_CHARS) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_invalid_schema_is_rejected_and_nothing_is_fetched() {
-        assert!(compile_schema(&json!({ "type": 7 })).is_err());
-        assert!(compile_schema(&json!({ "$ref": "https://schemas.test/grade.json" })).is_err());
-    }
 }

@@ -1,218 +1,33 @@
-//! The tables `[[models]]`: endpoints, limits, budgets, prices and mock providers.
+//! Checks the tables `[[models]]`.
 
-use std::num::NonZeroU32;
+mod endpoint;
+mod extras;
+
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use reqwest::{Certificate, Url};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use tidegate_core::budget::BudgetConfig;
 use tidegate_core::limit::LimitChoice;
-use tidegate_core::request::LimitConfig;
-use tidegate_core::sim::provider::ProviderSpec;
 use tidegate_core::time::Duration;
 
-use super::endpoint;
-use super::extras::{self, RequestExtras};
-use super::raw::{RawModel, RawPrice};
-use crate::app::answer_shape::AnswerShapes;
 use crate::app::config::document::Document;
 use crate::app::config::limit::{LimitKeys, LimitName, LimitSettings, read_limit};
+use crate::app::config::pipeline::names::{CallMode, Domain};
+use crate::app::config::pipeline::raw::{RawModel, RawPrice};
+use crate::app::config::pipeline::spec::{COMMAND_PROVIDER, ModelSpec};
 use crate::app::config::source::FileError;
 use crate::app::config::value::{Checked, Finite, Table, WithSpan};
-use crate::app::provider::chat::ChatApi;
+use crate::app::provider::conversation::ChatApi;
 use crate::app::provider::cost::Price;
 
 /// The name of the provider that is served in this process.
-pub(super) const MOCK_PROVIDER: &str = "mock";
-
-/// The provider of a command that names none.
-const COMMAND_PROVIDER: &str = "command";
-
-/// One `[[models]]` table.
-#[derive(Clone, Debug)]
-pub struct ModelSpec {
-    /// The name that columns use.
-    pub name: String,
-    /// The provider. Limits are per provider, model id and domain.
-    pub provider: String,
-    /// The model id in requests.
-    pub model: String,
-    /// The kind of calls. Limits and budgets are per provider, model id and domain.
-    pub domain: Domain,
-    /// The API of a chat model \[OpenAI's\].
-    pub api: ChatApi,
-    /// How requests are sent \[each by itself\].
-    pub mode: CallMode,
-    /// The destination of calls.
-    pub endpoint: Endpoint,
-    /// The certificate authorities to trust instead of those of the system.
-    pub authorities: Option<Vec<Certificate>>,
-    /// What requests have besides what the program sets.
-    pub extras: RequestExtras,
-    /// The maximum number of calls in flight.
-    pub max_parallel: NonZeroU32,
-    /// The timeout of one call.
-    pub timeout: Duration,
-    /// The settings of AIMD. The ramp and the cooldowns apply to every limit.
-    pub limit_config: LimitConfig,
-    /// The limit algorithm.
-    pub limit: LimitChoice,
-    /// Whether the file sets the limit algorithm.
-    pub is_limit_given: bool,
-    /// The budgets per minute or day.
-    pub budgets: Vec<BudgetConfig>,
-    /// The price of tokens and images, in the currency of the file.
-    pub price: Option<Price>,
-    /// The span of the table.
-    pub span: Range<usize>,
-}
-
-impl ModelSpec {
-    /// Returns the environment variables whose values are sent with requests.
-    pub fn secret_variables(&self) -> impl Iterator<Item = &str> {
-        self.endpoint.key_variable().into_iter().chain(self.extras.variables())
-    }
-
-    /// Returns the label of the resource: `provider/model`, followed by what is called unless it is a chat
-    /// model.
-    #[must_use]
-    pub fn label(&self) -> String {
-        let Self { provider, model, domain, .. } = self;
-        match (&self.endpoint, domain) {
-            // The provider says that it is a command.
-            (Endpoint::Command { .. }, _) if provider == COMMAND_PROVIDER => format!("{provider}/{model}"),
-            (Endpoint::Command { .. }, _) => format!("{provider}/{model}/command"),
-            (_, Domain::Chat) => format!("{provider}/{model}"),
-            (_, other) => format!("{provider}/{model}/{}", other.name()),
-        }
-    }
-
-    fn limit_settings(&self) -> LimitSettings {
-        LimitSettings { choice: self.limit, is_given: self.is_limit_given, limit_config: self.limit_config.clone() }
-    }
-}
-
-/// How requests are sent to a chat model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CallMode {
-    /// Each by itself, and the provider answers at once
-    #[default]
-    Call,
-    /// Many in a file, which the provider answers within 24 hours, for a lower price
-    Batch,
-}
-
-/// The kind of calls to a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Domain {
-    /// Chat completions.
-    #[default]
-    Chat,
-    /// Embedding vectors.
-    Embedding,
-    /// Generated images.
-    Image,
-    /// Verdicts of a command or a judge server.
-    Judge,
-}
-
-impl Domain {
-    /// Returns the name in files.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Embedding => "embedding",
-            Self::Image => "image",
-            Self::Judge => "judge",
-        }
-    }
-
-    /// Returns the keys that a model of this domain needs, for messages.
-    pub(super) fn requirement(self) -> &'static str {
-        match self {
-            Self::Chat => "and a `base_url`",
-            Self::Embedding => "and `domain = \"embedding\"`",
-            Self::Image => "and `domain = \"image\"`",
-            Self::Judge => "and a `command` or a `url`",
-        }
-    }
-}
-
-impl From<Domain> for tidegate_core::request::Domain {
-    fn from(domain: Domain) -> Self {
-        match domain {
-            Domain::Chat => Self::Chat,
-            Domain::Embedding => Self::Embedding,
-            Domain::Image => Self::Image,
-            Domain::Judge => Self::Other(Domain::Judge.name().to_string()),
-        }
-    }
-}
-
-/// The destination of the calls to a model.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Endpoint {
-    /// A remote API.
-    Remote {
-        /// The base address of the API.
-        base_url: Url,
-        /// The environment variable that holds the key.
-        api_key_env: Option<String>,
-    },
-    /// A judge server that receives the question as a POST.
-    Http {
-        /// The full address.
-        url: Url,
-        /// The environment variable that holds the key.
-        api_key_env: Option<String>,
-    },
-    /// A command that is started for each call.
-    Command {
-        /// The program and its arguments. There is at least the program.
-        argv: Vec<String>,
-        /// The working directory: the directory of the pipeline file.
-        directory: PathBuf,
-        /// Environment variables with keys that the command may read. All other key variables are removed.
-        pass_env: Vec<String>,
-    },
-    /// A mock server in this process.
-    Mock(Box<MockSpec>),
-    /// The mock of an earlier model with the same model id.
-    SameMock,
-}
-
-impl Endpoint {
-    /// Returns the environment variable that holds the key, if there is one.
-    #[must_use]
-    pub fn key_variable(&self) -> Option<&str> {
-        match self {
-            Self::Remote { api_key_env, .. } | Self::Http { api_key_env, .. } => api_key_env.as_deref(),
-            Self::Command { .. } | Self::Mock(_) | Self::SameMock => None,
-        }
-    }
-}
-
-/// The behaviour of a mock provider.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MockSpec {
-    /// Its capacity, latency and faults.
-    pub provider: ProviderSpec,
-    /// The seed of its random numbers \[0\].
-    pub seed: u64,
-    /// The shares of chat calls whose answer is more than a text.
-    pub answers: AnswerShapes,
-}
+const MOCK_PROVIDER: &str = "mock";
 
 /// The currency of prices if the file names none.
 const DEFAULT_CURRENCY: &str = "USD";
 
 /// Validates the models, and returns them with the currency of their prices.
-pub(super) fn check(
+pub(crate) fn check(
     file: &Document<'_>,
     raw: Vec<WithSpan<Table<RawModel>>>,
     directory: &Path,
@@ -228,12 +43,12 @@ pub(super) fn check(
 }
 
 /// One unvalidated `[[models]]` table and its location.
-pub(super) struct ModelTable<'a, 't> {
-    pub(super) file: &'a Document<'t>,
-    pub(super) raw: &'a RawModel,
+struct ModelTable<'a, 't> {
+    file: &'a Document<'t>,
+    raw: &'a RawModel,
     /// The index of the table among the models.
-    pub(super) index: usize,
-    pub(super) span: Range<usize>,
+    index: usize,
+    span: Range<usize>,
 }
 
 impl ModelTable<'_, '_> {
@@ -426,5 +241,12 @@ impl ModelTable<'_, '_> {
             }
             None => Ok(settings),
         }
+    }
+}
+
+impl ModelSpec {
+    /// Returns the settings of its limit, for later models that share it.
+    fn limit_settings(&self) -> LimitSettings {
+        LimitSettings { choice: self.limit, is_given: self.is_limit_given, limit_config: self.limit_config.clone() }
     }
 }

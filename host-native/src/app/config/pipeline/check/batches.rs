@@ -1,14 +1,14 @@
-//! The keys of columns about batches: rows that one call, or one batch of requests, fills.
+//! Checks the keys of columns about batches: rows that one call, or one batch of requests, fills.
 
 use std::ops::Range;
 
 use tidegate_core::pipeline::Strategy;
 
-use super::models::{CallMode, ModelSpec};
-use super::raw::RawColumn;
 use crate::app::config::document::Document;
+use crate::app::config::pipeline::names::CallMode;
+use crate::app::config::pipeline::raw::RawColumn;
+use crate::app::config::pipeline::spec::ModelSpec;
 use crate::app::config::source::FileError;
-
 use crate::app::provider::batch::MAX_REQUESTS;
 
 /// The most rows in one embedding call: as many texts as the API of OpenAI accepts.

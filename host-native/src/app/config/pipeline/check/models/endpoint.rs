@@ -1,26 +1,27 @@
-//! The endpoint of a model: the keys `base_url`, `url`, `command` and `mock`, and how calls get there:
+//! Checks the endpoint of a model: the keys `base_url`, `url`, `command` and `mock`, and how calls get there:
 //! `allow_plain_http` and `ca_file`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
-use reqwest::{Certificate, Url};
+use reqwest::Certificate;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::extras::RequestExtras;
-use super::models::{Endpoint, MOCK_PROVIDER, MockSpec, ModelSpec, ModelTable};
-use super::raw::RawModel;
+use super::{MOCK_PROVIDER, ModelTable};
 use crate::app::answer_shape::{AnswerShape, AnswerShapes};
 use crate::app::config::document::Document;
+use crate::app::config::pipeline::raw::RawModel;
+use crate::app::config::pipeline::spec::{Endpoint, MockSpec, ModelSpec, RequestExtras};
 use crate::app::config::source::FileError;
-use crate::app::config::transport::{check_plain_http, read_authorities};
+use crate::app::config::transport::{address, check_plain_http, read_authorities};
 use crate::app::config::value::{Checked, Text, WithSpan};
 
 /// Returns the endpoint of a judge: a command or a URL.
 pub(super) fn judge_endpoint(table: &ModelTable<'_, '_>, directory: &Path) -> Result<Endpoint, FileError> {
     let ModelTable { file, raw, span, .. } = table;
-    let reject_keys = |of: &str, keys: &[(&str, Option<std::ops::Range<usize>>)]| match keys
+    let reject_keys = |of: &str, keys: &[(&str, Option<Range<usize>>)]| match keys
         .iter()
         .find_map(|(key, span)| Some((key, span.clone()?)))
     {
@@ -88,7 +89,7 @@ pub(super) fn check_transport(
 }
 
 /// Returns the keys of [`check_transport`] with their spans.
-fn transport_keys(table: &ModelTable<'_, '_>) -> [(&'static str, Option<std::ops::Range<usize>>); 2] {
+fn transport_keys(table: &ModelTable<'_, '_>) -> [(&'static str, Option<Range<usize>>); 2] {
     let RawModel { allow_plain_http, ca_file, .. } = table.raw;
     [
         ("allow_plain_http", allow_plain_http.as_ref().map(WithSpan::span)),
@@ -98,40 +99,6 @@ fn transport_keys(table: &ModelTable<'_, '_>) -> [(&'static str, Option<std::ops
 
 fn key_variable(table: &ModelTable<'_, '_>) -> Option<String> {
     table.raw.api_key_env.as_ref().map(|name| name.get().0.clone())
-}
-
-/// Parses the address in `key` of the table in `table`.
-///
-/// Returns an error if the address has a user name, a password, a fragment, or a query that `with_query` does
-/// not allow.
-pub(crate) fn address(
-    file: &Document<'_>,
-    key: &str,
-    value: Option<&WithSpan<Text>>,
-    table: &std::ops::Range<usize>,
-    with_query: bool,
-) -> Result<Url, FileError> {
-    let expected = if with_query {
-        "an address such as \"https://host/judge\", without user name or fragment"
-    } else {
-        "an address such as \"https://host/v1\", without user name, query or fragment"
-    };
-    let Some(value) = value else { return Err(file.missing(table.clone(), key, format!("`{key} = ` {expected}"))) };
-    let title = file.title(table.clone());
-    let address_error = |why: &str| file.error(value.span(), format!("`{key}` in {title} {why}")).expected(expected);
-    let url = Url::parse(&value.get().0).map_err(|error| address_error(&format!("is not an address: {error}")))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(address_error(&format!("has the scheme `{}`", url.scheme())));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(address_error("holds a user name or password")
-            .without_excerpt()
-            .expected("keys only in the environment variable that `api_key_env` names"));
-    }
-    if (url.query().is_some() && !with_query) || url.fragment().is_some() {
-        return Err(address_error("has a query or fragment"));
-    }
-    Ok(url)
 }
 
 pub(super) fn mock_endpoint(table: &ModelTable<'_, '_>, same: Option<&ModelSpec>) -> Result<Endpoint, FileError> {

@@ -1,13 +1,13 @@
-//! The criteria of a column of kind `score`, and what the program makes of them: the instruction for the
-//! model, and the JSON Schema of its answer.
+//! Checks the criteria of a column of kind `score`, and makes of them the instruction for the model and the
+//! JSON Schema of its answer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 
-use super::raw::RawCriterion;
 use crate::app::config::document::Document;
+use crate::app::config::pipeline::raw::RawCriterion;
 use crate::app::config::source::FileError;
 use crate::app::config::value::{JsonTable, Table, Text, WithSpan};
 
