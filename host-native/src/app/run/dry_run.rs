@@ -279,7 +279,7 @@ fn notes(
     let sample = SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start);
     let mut notes = vec![format!(
         "Tokens are estimated from the templates as rendered for the first {sample} rows, at four characters a token; beyond ASCII every \
-         byte counts as one. Answers count as `answer_tokens`, else `max_tokens`, else 256."
+         byte counts as one. Answers count as `answer_tokens`, else the token limit that the file sets, else 256."
     )];
     let accepts = resolved.columns.iter().find(|column| column.accept_if.is_some());
     if let Some(column) = accepts {

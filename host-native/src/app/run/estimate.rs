@@ -3,8 +3,8 @@
 //! The templates of every column are rendered for the first 100 rows. Values that would need a call are
 //! replaced by placeholders:
 //!
-//! - the text of a model by as many words as its answer has estimated tokens: `answer_tokens`, else
-//!   `max_tokens`, else 256;
+//! - the text of a model by as many words as its answer has estimated tokens: `answer_tokens`, else the token
+//!   limit that the file sets, else 256;
 //! - a structured answer by a value with the types of its schema;
 //! - a vector by one with the same dimensions;
 //! - the answer of a judge by a word, a zero or an empty object, depending on its output form;
@@ -282,7 +282,9 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
         Fill::Llm(fill) => {
             let conversation = fill.conversation(context);
             let error = conversation.as_ref().err().map(FillError::to_string).or_else(|| media_error(fill, context));
-            let usage = fill.estimate(&conversation.unwrap_or_default());
+            // Of the first model: whether another one is called is not known.
+            let estimates = fill.estimates(&conversation.unwrap_or_default());
+            let usage = estimates.first().copied().unwrap_or_default();
             let value = fill
                 .structure
                 .as_ref()
@@ -436,6 +438,20 @@ mod tests {
         assert_eq!(all.iter().map(|it| it.output_tokens).collect::<Vec<_>>(), [900_000, 900_000, 70_000]);
         let text = r#"{"properties":{"score":{"type":"integer"}},"type":"object"}"#;
         assert_eq!(all[1].input_tokens - all[0].input_tokens, 1_000 * text.len().div_ceil(4) as u64);
+    }
+
+    #[test]
+    fn a_limit_of_answers_counts_by_its_name_in_each_api_and_one_that_an_api_requires_does_not() {
+        let column = "[[columns]]\nname = \"a\"\nmodel = \"other\"\nprompt = \"x\"\n";
+        let tokens = |api: &str, keys: &str| {
+            let model = "[[models]]\nname = \"other\"\nprovider = \"acme\"\nmax_parallel = 2\n\
+                         base_url = \"https://api.acme.test/v1\"\n";
+            estimates(&format!("{model}api = \"{api}\"\n{column}{keys}"))[0].output_tokens / 1_000
+        };
+        assert_eq!(["openai", "responses", "anthropic"].map(|api| tokens(api, "")), [256; 3]);
+        assert_eq!(["openai", "responses", "anthropic"].map(|api| tokens(api, "max_tokens = 40\n")), [40; 3]);
+        assert_eq!(tokens("responses", "extra = { max_output_tokens = 70 }\n"), 70);
+        assert_eq!(tokens("openai", "extra = { max_completion_tokens = 70 }\n"), 70);
     }
 
     #[test]

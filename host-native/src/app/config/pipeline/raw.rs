@@ -289,8 +289,8 @@ pub(super) struct RawColumn {
     /// Default: 8
     #[schemars(range(min = 2, max = 100))]
     pub(super) max_turns: Option<WithSpan<u32>>,
-    /// llm, score, image: the estimated number of output tokens, for budgets and costs. Default:
-    /// `max_tokens`, else 256; for an image 0
+    /// llm, score, image: the estimated number of output tokens, for budgets and costs. Default: the token
+    /// limit that the file sets, else 256; for an image 0
     pub(super) answer_tokens: Option<u32>,
     /// The type that the text is parsed as. Default: text; json for judge, and with a schema
     pub(super) output: Option<WithSpan<OutputForm>>,

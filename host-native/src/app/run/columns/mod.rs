@@ -356,7 +356,7 @@ impl<'a> ModelCalls<'a> {
     where
         F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
-        let answer = self.call_usable(column, 0, estimate, |_| attempt()).await;
+        let answer = self.call_usable(column, 0, &[estimate], |_| attempt()).await;
         answer.map(|(_, value)| value).map_err(|(_, error)| error)
     }
 
@@ -383,12 +383,13 @@ impl<'a> ModelCalls<'a> {
     }
 
     /// Makes one call, after waiting for a slot: of the first model that can be used among those from the
-    /// place `from` on. `attempt` receives the place of the model. Returns it with the answer or error.
+    /// place `from` on. `estimates` has the estimated tokens of a call of each model. `attempt` receives the
+    /// place of the model. Returns it with the answer or error.
     async fn call_usable<T, F>(
         &self,
         column: &str,
         from: usize,
-        estimate: Usage,
+        estimates: &[Usage],
         attempt: impl FnMut(usize) -> F,
     ) -> Result<(usize, T), (usize, FillError)>
     where
@@ -401,7 +402,7 @@ impl<'a> ModelCalls<'a> {
         let providers: Vec<&Provider> = models.iter().map(|model| &*model.provider).collect();
         let (group, fallbacks) = (caller.group, first.fallbacks);
         let Self { token, is_repeated, .. } = *self;
-        let admission = CallAdmission { group, fallbacks, is_repeated, token, estimate };
+        let admission = CallAdmission { group, fallbacks, is_repeated, token, estimates };
         let answer = Provider::call_usable(&providers, from, admission, attempt).await;
         answer.map_err(|(at, failure)| (at, fill_error(failure)))
     }

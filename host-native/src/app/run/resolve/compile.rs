@@ -16,8 +16,8 @@ use crate::app::config::pipeline::{
     Validation, ValidationCheck,
 };
 use crate::app::data::column_type::ColumnType;
-use crate::app::provider::chat::MAX_COMPLETION_TOKENS;
 use crate::app::provider::media::MediaKind;
+use crate::app::provider::token_limit::TokenLimit;
 use crate::app::provider::tool_calls::OfferedTool;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
@@ -244,10 +244,10 @@ impl Compiler<'_> {
             let invalid = |why| self.names.source().error(schema.map_or(0..0, Spanned::span), why);
             fill.map_err(|why| self.errors.push(invalid(why))).ok()
         });
-        let of_model = &self.names.file.models[call.model].extras.body;
+        let models = self.spec.kind.models().into_iter().map(|at| &self.names.file.models[at]);
         LlmFill {
             model: call.model,
-            model_limit: of_model.get(MAX_COMPLETION_TOKENS).and_then(Value::as_u64),
+            token_limits: models.map(|model| TokenLimit::new(model.api, &model.extras.body)).collect(),
             fallback_on: call.fallback_on.clone(),
             messages,
             directory: call.directory.clone(),
