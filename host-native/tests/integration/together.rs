@@ -339,12 +339,14 @@ fn a_process_that_is_terminated_hands_back_at_once_what_it_has_not_finished_and_
     let mut lines = BufReader::new(leaving.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("terminated: awaiting outstanding calls")));
     world.provider.answer_all();
-    assert_eq!((lines.count() > 0, leaving.0.wait().unwrap().code()), (true, Some(130)));
+    let left: Value = serde_json::from_str(&lines.last().unwrap()).unwrap();
+    assert_eq!((leaving.0.wait().unwrap().code(), written(&left)), (Some(130), [8, 0]));
     world.until_held("IDLE 3600000", &["3-0"]);
     let (code, summary) = world.start().end();
     // Two row groups, and at least the first row of the third one.
     let [own, earlier] = written(&summary);
     assert!(code == Some(6) && earlier > 8 && own + earlier == ROWS_OUT, "{code:?}: {summary}");
+    assert_eq!(left["unfinished"], json!({ "rows": earlier - 8, "row_groups": 1 }), "the summary names what it keeps");
     assert_eq!(world.provider.calls() as u64, ROWS, "no call is made twice");
     world.check_rows();
 }
