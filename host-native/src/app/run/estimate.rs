@@ -12,9 +12,10 @@
 //!
 //! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the
 //! mean over the sample is used for all rows. A condition that depends only on known values is evaluated; any
-//! other is assumed to hold. Neither retries, nor calls after those of tools, nor the tokens of images and
-//! recordings are counted; those of an image that is made are `answer_tokens`. So the estimate is close where
-//! prompts depend on the dataset, and an upper bound where conditions depend on answers.
+//! other is assumed to hold. An image or a recording of a message counts `media_tokens` of the model, and an
+//! image that is made `answer_tokens`. Neither retries nor calls after those of tools are counted. So the
+//! estimate is close where prompts depend on the dataset, and an upper bound where conditions depend on
+//! answers.
 
 use std::ops::Range;
 
@@ -25,8 +26,8 @@ use tidegate_core::pipeline::Strategy;
 use crate::app::config::pipeline::OutputForm;
 use crate::app::data::{DatasetError, Row};
 use crate::app::provider::image::ImageRequest;
+use crate::app::provider::media::MediaReference;
 use crate::app::run::columns::embedding::EmbeddingFill;
-use crate::app::run::columns::llm::LlmFill;
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::validation::ValidationFill;
 use crate::app::run::columns::{Fill, FillContext, FillError};
@@ -281,9 +282,10 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
         Fill::Sampler(fill) => or_placeholder(fill.fill(context)),
         Fill::Llm(fill) => {
             let conversation = fill.conversation(context);
-            let error = conversation.as_ref().err().map(FillError::to_string).or_else(|| media_error(fill, context));
+            let media = fill.media(context);
+            let error = conversation.as_ref().err().map(FillError::to_string).or_else(|| media_error(&media));
             // Of the first model: whether another one is called is not known.
-            let estimates = fill.estimates(&conversation.unwrap_or_default());
+            let estimates = fill.estimates(&conversation.unwrap_or_default(), media.map_or(0, |media| media.len()));
             let usage = estimates.first().copied().unwrap_or_default();
             let value = fill
                 .structure
@@ -325,8 +327,8 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
 }
 
 /// Returns why an image or a recording cannot be sent, as far as this is known without reading it.
-fn media_error(fill: &LlmFill, context: FillContext<'_>) -> Option<String> {
-    match fill.media(context) {
+fn media_error(media: &Result<Vec<(usize, MediaReference)>, FillError>) -> Option<String> {
+    match media {
         Ok(media) => media.iter().find_map(|(_, media)| media.check().err()),
         Err(error) => Some(error.to_string()),
     }

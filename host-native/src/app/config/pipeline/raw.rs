@@ -159,6 +159,9 @@ pub(super) struct RawModel {
     pub(super) budgets: Option<WithSpan<Table<RawBudgets>>>,
     /// The price of tokens and images
     pub(super) price: Option<WithSpan<Table<RawPrice>>>,
+    /// The estimated input tokens of an image or a recording in a message, for budgets and costs. Default:
+    /// 1000
+    pub(super) media_tokens: Option<WithSpan<u32>>,
     /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file,
     /// `seed`, and the shapes of its `answers`
     #[schemars(with = "Option<RawMock>")]

@@ -59,8 +59,8 @@ pub struct LlmFill {
     pub top_p: Option<CallOption<f64>>,
     /// The maximum number of tokens of an answer.
     pub max_tokens: Option<CallOption<u32>>,
-    /// The token limits of each model that may be called, in order of preference.
-    pub token_limits: Vec<TokenLimit>,
+    /// The models that may be called, in order of preference.
+    pub models: Vec<ChatModel>,
     /// The maximum number of tokens of a second call after a truncated answer.
     pub retry_max_tokens: Option<u32>,
     /// Whether a truncated answer is used like a complete one.
@@ -83,6 +83,15 @@ pub struct LlmFill {
     pub batch_size: u32,
     /// The tools that the model may call.
     pub tools: ToolSet,
+}
+
+/// What is known of a model before it is called: what its calls are estimated and limited by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatModel {
+    /// The token limit of its answers.
+    pub limit: TokenLimit,
+    /// The estimated tokens of an image or a recording.
+    pub media_tokens: u32,
 }
 
 /// A message of a conversation.
@@ -168,11 +177,11 @@ impl LlmFill {
         self.messages.iter().any(|message| !message.media.is_empty())
     }
 
-    /// Returns the estimated tokens of a call without media, for each model that may be called: the likely
-    /// number for the text, tools and schema that are sent, and for the answer `answer_tokens`, else the
-    /// token limit that the file sets, else 256.
+    /// Returns the estimated tokens of a call with `media` images and recordings, for each model that may be
+    /// called: the likely number for the text, tools and schema that are sent, `media_tokens` for each image
+    /// or recording, and for the answer `answer_tokens`, else the token limit that the file sets, else 256.
     #[must_use]
-    pub fn estimates(&self, conversation: &Conversation) -> Vec<Usage> {
+    pub fn estimates(&self, conversation: &Conversation, media: usize) -> Vec<Usage> {
         let message_tokens = |message: &Message| {
             let calls = message.turn.iter().flat_map(|turn| &turn.calls);
             let calls = calls.map(|call| tokens::likely(&call.name).saturating_add(tokens::likely(&call.arguments)));
@@ -181,11 +190,13 @@ impl LlmFill {
         let of_schema = self.structure.as_ref().map_or(0, |structure| structure.tokens);
         let beside = self.tools.tokens().saturating_add(of_schema);
         let input = conversation.messages.iter().map(message_tokens).fold(beside, u32::saturating_add);
-        let answer = |limit: &TokenLimit| {
-            let limit = limit.given(conversation).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
-            self.answer_tokens.or(limit).unwrap_or(DEFAULT_ANSWER_TOKENS)
+        let of_model = |model: &ChatModel| {
+            let of_media = model.media_tokens.saturating_mul(tokens::saturated(media));
+            let limit = model.limit.given(conversation).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+            let answer = self.answer_tokens.or(limit).unwrap_or(DEFAULT_ANSWER_TOKENS);
+            Usage::tokens(input.saturating_add(of_media), answer)
         };
-        self.token_limits.iter().map(|limit| Usage::tokens(input, answer(limit))).collect()
+        self.models.iter().map(of_model).collect()
     }
 
     /// Returns why a truncated answer of a model with this limit is an error.
@@ -243,7 +254,7 @@ impl LlmFill {
                     answer
                 }
             };
-            let estimates = self.estimates(&conversation);
+            let estimates = self.estimates(&conversation, media.len());
             let (at, answer) = match calls.batch_client() {
                 None => match calls.call_usable(context.column, from, &estimates, attempt).await {
                     // A server that cannot keep to the schema may also send an empty text.
@@ -266,7 +277,7 @@ impl LlmFill {
             };
             let failed = |kind, why| Err((at, FillError::failed(kind, why)));
             if answer.is_truncated {
-                let limit = self.token_limits[at];
+                let limit = self.models[at].limit;
                 if self.retry_max_tokens.is_some_and(|raised| limit.raise(&mut conversation, raised)) {
                     continue;
                 }

@@ -12,8 +12,8 @@ use super::names::{Names, ambiguity};
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::pipeline::structure::compile_schema;
 use crate::app::config::pipeline::{
-    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, SamplerSpec, Setting, ToolSpec,
-    Validation, ValidationCheck,
+    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, ModelSpec, OutputForm, SamplerSpec, Setting,
+    ToolSpec, Validation, ValidationCheck,
 };
 use crate::app::data::column_type::ColumnType;
 use crate::app::provider::media::MediaKind;
@@ -23,7 +23,7 @@ use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::image::ImageFill;
 use crate::app::run::columns::judge::JudgeFill;
-use crate::app::run::columns::llm::{CallOption, LlmFill, MediaFill, MessageFill};
+use crate::app::run::columns::llm::{CallOption, ChatModel, LlmFill, MediaFill, MessageFill};
 use crate::app::run::columns::sampler::{SamplerFill, subcategory_key};
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::tools::ToolSet;
@@ -109,6 +109,11 @@ fn law_type(law: &LawSpec) -> ColumnType {
         LawSpec::Datetime { .. } | LawSpec::Timedelta { .. } | LawSpec::Uuid => ColumnType::Text,
         LawSpec::Person { .. } => ColumnType::Json,
     }
+}
+
+/// Returns what the estimate of a call of `model` depends on.
+fn chat_model(model: &ModelSpec) -> ChatModel {
+    ChatModel { limit: TokenLimit::new(model.api, &model.extras.body), media_tokens: model.media_tokens }
 }
 
 /// Returns the strings in `value` that are templates, each with its JSON pointer.
@@ -247,7 +252,7 @@ impl Compiler<'_> {
         let models = self.spec.kind.models().into_iter().map(|at| &self.names.file.models[at]);
         LlmFill {
             model: call.model,
-            token_limits: models.map(|model| TokenLimit::new(model.api, &model.extras.body)).collect(),
+            models: models.map(chat_model).collect(),
             fallback_on: call.fallback_on.clone(),
             messages,
             directory: call.directory.clone(),
