@@ -88,6 +88,23 @@ fn texts_and_structured_answers_come_from_the_messages_api() {
 }
 
 #[test]
+fn without_a_token_limit_an_answer_is_estimated_as_that_of_any_other_api_and_cut_off_at_the_one_that_is_sent() {
+    let mut scratch = Scratch::new(2);
+    scratch.env("CLAUDE_KEY", "sk-ant-secret");
+    let server = messages(|_, body| {
+        assert_eq!(body["max_tokens"], 4096);
+        message(&json!([{ "type": "text", "text": "Fo" }]), "max_tokens")
+    });
+    // 256 tokens of an answer cost 0.512, and 4096 would cost 8.192.
+    scratch.write("p.toml", &pipeline(&server, TITLE));
+    let dry = scratch.run(&["p.toml", "--dry-run", "--json"]);
+    let plan: Value = serde_json::from_str(&dry.stdout).unwrap();
+    assert_eq!(plan["models"][0]["output_tokens"], 2 * 256);
+    let ended = scratch.run(&["p.toml", "--out", "out", "--max-cost", "2"]);
+    ended.assert(4, &["title: truncated_answer", "the answer was cut off at 4096 tokens"]);
+}
+
+#[test]
 fn an_overloaded_provider_is_waited_for_and_a_refusal_drops_the_row() {
     let mut scratch = Scratch::new(6);
     scratch.env("CLAUDE_KEY", "sk-ant-secret");

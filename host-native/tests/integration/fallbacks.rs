@@ -113,6 +113,57 @@ fn after_a_failure_that_is_listed_the_next_model_is_asked_for_the_same_row() {
     assert!((cost - (6.0 * 0.01 + 2.0 * 0.001)).abs() < 1e-9, "{cost}");
 }
 
+/// The pipeline with an answer of up to `large` tokens of the first model and up to `small` of the second
+/// one, each of which costs a thousandth.
+fn limited(base_url: &str, column: &str, [large, small]: [u32; 2]) -> String {
+    let limit = |limit| format!("output_per_million = 1000 }}\nextra_body = {{ max_completion_tokens = {limit} }}\n");
+    pipeline(base_url, column, "shutdown_rate = \"never\"")
+        .replace("input_per_million = 1000 }\n", &format!("input_per_million = 1000, {}", limit(large)))
+        .replace("input_per_million = 100 }\n", &format!("input_per_million = 100, {}", limit(small)))
+}
+
+#[test]
+fn the_cost_limit_reserves_what_the_model_that_is_called_may_answer() {
+    for (limits, code, part) in [
+        ([10, 1_000], 8, "the next call might pass the cost limit of 0.5000 USD"),
+        ([100, 10], 0, "answers of title: 0 by first/large, 1 by second/small"),
+    ] {
+        let scratch = Scratch::new(1);
+        let server = chat(|model, _| match model {
+            "large" => (StatusCode::UNAUTHORIZED, "no such key").into_response(),
+            _ => completion(&json!({ "content": "Fog" })),
+        });
+        scratch.write("p.toml", &limited(&server, "", limits));
+        let ended = scratch.run(&["p.toml", "--out", "out", "--max-cost", "0.5"]);
+        ended.assert(code, &[part]);
+        // The call of the first one was rejected, and costs nothing.
+        assert_eq!(ended.all().contains("rows out         1"), code == 0, "{}", ended.all());
+    }
+}
+
+#[test]
+fn a_truncated_answer_of_another_model_is_asked_for_again_with_more_than_its_own_limit() {
+    let refusing = |limit: u32| {
+        chat(move |model, body| match model {
+            "large" => completion(&json!({ "content": null, "refusal": "No." })),
+            _ if body["max_completion_tokens"] == limit => completion(&json!({ "content": "Fog" })),
+            _ => {
+                let choice = json!({ "message": { "content": "Fo" }, "finish_reason": "length" });
+                Json(json!({ "choices": [choice] })).into_response()
+            }
+        })
+    };
+    let keys = "fallback_on = [\"refused\"]\nretry_max_tokens = 50";
+    let scratch = Scratch::new(2);
+    scratch.write("p.toml", &limited(&refusing(50), keys, [9_000, 2]));
+    scratch.run(&["p.toml", "--out", "out"]).assert(0, &["answers of title: 0 by first/large, 2 by second/small"]);
+    // The limit of the message is that of the model, too.
+    scratch.write("p.toml", &limited(&refusing(0), keys, [2, 9_000]));
+    scratch
+        .run(&["p.toml", "--out", "other"])
+        .assert(4, &["title: truncated_answer", "the answer was cut off at 9000 tokens"]);
+}
+
 #[test]
 fn models_that_make_no_sense_are_rejected_at_their_place() {
     let scratch = Scratch::new(2);

@@ -50,8 +50,6 @@ fn each_row_sends_what_its_value_names_before_the_text() {
     let keys =
         "system = \"Be brief.\"\nprompt = \"Row {{ row }}\"\nimages = \"{{ photo }}\"\naudio = \"photos/horn.wav\"";
     let text = pipeline(&server, "", keys);
-    scratch.write("pipeline.toml", &text);
-    scratch.run(&["pipeline.toml", "--dry-run"]).assert(0, &["not included: tokens of images and audio in `caption`"]);
     scratch.run_pipeline(&text).assert(0, &["rows out         4"]);
     let requests = requests.lock().unwrap();
     let content = |row: u32| {
@@ -72,6 +70,31 @@ fn each_row_sends_what_its_value_names_before_the_text() {
     let calls = std::fs::read_to_string(scratch.path("out/rows/000000.calls.jsonl")).unwrap();
     assert!(calls.contains("boat.png") && !calls.contains("iVBOR"), "{calls}");
     scratch.run(&["inspect", "out"]).assert(0, &["media: ", "photos/horn.wav"]);
+}
+
+#[test]
+fn images_and_recordings_count_in_estimates_and_in_what_a_call_reserves_of_the_cost_limit() {
+    let url = "https://photos.test/boat.png";
+    let scratch = scratch(&[json!([url, url, url])]);
+    let (server, requests) = chat();
+    let keys = "prompt = \"Row {{ row }}\"\nimages = \"{{ photo }}\"\naudio = \"photos/horn.wav\"";
+    // Four of them, for a thousandth each token, beside some 10 tokens of text and 256 of the answer.
+    for (tokens, estimated, code) in [("", 4_000, 8), ("media_tokens = 50\n", 200, 0), ("media_tokens = 0\n", 0, 0)] {
+        let model = format!("{tokens}price = {{ input_per_million = 1000, output_per_million = 1000 }}");
+        scratch.write("pipeline.toml", &pipeline(&server, &model, keys));
+        let dry = scratch.run(&["pipeline.toml", "--dry-run"]);
+        dry.assert(0, &["counts as `media_tokens` of its model, else 1000."]);
+        let dry = scratch.run(&["pipeline.toml", "--dry-run", "--json"]);
+        let plan: Value = serde_json::from_str(&dry.stdout).unwrap();
+        let input = plan["models"][0]["input_tokens"].as_u64().unwrap();
+        assert!((estimated..estimated + 20).contains(&input), "{tokens}: {input}");
+        let run = ["pipeline.toml", "--out", "out", "--overwrite", "--max-cost", "1"];
+        scratch.run(&run).assert(code, &["rows out"]);
+    }
+    assert_eq!(requests.lock().unwrap().len(), 2, "the first call would pass the limit");
+    let embedding = "domain = \"embedding\"\nmedia_tokens = 50\n";
+    scratch.write("pipeline.toml", &pipeline(&server, embedding, keys));
+    scratch.run(&["pipeline.toml", "--out", "out"]).assert(2, &["`media_tokens` only for chat models"]);
 }
 
 #[test]

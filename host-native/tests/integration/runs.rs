@@ -242,6 +242,20 @@ fn progress_and_the_summary_can_be_printed_as_json_lines() {
 }
 
 #[test]
+fn the_last_progress_has_the_final_counts_also_of_a_short_run() {
+    let scratch = Scratch::new(5);
+    scratch.write("p.toml", &mock_pipeline(5, "", "latency = { law = \"constant\", latency_ms = 1 }"));
+    let ended = scratch.run(&["p.toml", "--out", "out", "--json"]);
+    ended.assert(0, &[]);
+    let lines: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let [.., progress, summary] = &lines[..] else { panic!("{}", ended.all()) };
+    assert_eq!((&progress["kind"], &summary["kind"]), (&"progress".into(), &"summary".into()));
+    let (column, provider) = (&progress["columns"][0], &progress["providers"][0]);
+    let counts = [&progress["rows_done"], &column["done"], &column["in_work"], &provider["answered"]];
+    assert_eq!(counts, [5, 5, 0, 5].map(Value::from).each_ref(), "{progress}");
+}
+
+#[test]
 fn the_summary_breaks_down_idle_time_and_the_report_draws_it() {
     let scratch = Scratch::new(40);
     let mock = "capacity = { shape = \"constant\", slots = 2 }, latency = { law = \"constant\", latency_ms = 10 }";

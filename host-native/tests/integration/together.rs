@@ -240,10 +240,9 @@ impl World {
 }
 
 /// Returns the content of all files in a directory, also of hidden ones.
-fn files(directory: &Path) -> BTreeMap<String, String> {
+fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
-    let file =
-        |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap());
+    let file = |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap());
     entries.map(file).collect()
 }
 
@@ -329,24 +328,42 @@ fn a_process_that_is_killed_leaves_its_row_groups_to_one_that_joins_late() {
     world.check_rows();
 }
 
-#[test]
-fn a_process_that_is_terminated_hands_back_at_once_what_it_has_not_finished_and_its_rows_are_kept() {
+/// Terminates a process that has finished a part of a row group, and lets another one go on. `output` has
+/// keys of `[output]`.
+fn fill_after_a_terminated_process(output: &str) -> World {
     // So many calls that one row group is complete, and the next one is not.
     let world = World::new(6);
+    let pipeline = fs::read_to_string(world.scratch.path("p.toml")).unwrap();
+    world.scratch.write("p.toml", &pipeline.replace("[run]\n", &format!("[output]\n{output}\n[run]\n")));
     let mut leaving = world.start();
     world.provider.until_calls(4 + 6);
     leaving.signal("-TERM");
     let mut lines = BufReader::new(leaving.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("terminated: awaiting outstanding calls")));
     world.provider.answer_all();
-    assert_eq!((lines.count() > 0, leaving.0.wait().unwrap().code()), (true, Some(130)));
+    let left: Value = serde_json::from_str(&lines.last().unwrap()).unwrap();
+    assert_eq!((leaving.0.wait().unwrap().code(), written(&left)), (Some(130), [8, 0]));
     world.until_held("IDLE 3600000", &["3-0"]);
     let (code, summary) = world.start().end();
     // Two row groups, and at least the first row of the third one.
     let [own, earlier] = written(&summary);
     assert!(code == Some(6) && earlier > 8 && own + earlier == ROWS_OUT, "{code:?}: {summary}");
+    assert_eq!(left["unfinished"], json!({ "rows": earlier - 8, "row_groups": 1 }), "the summary names what it keeps");
     assert_eq!(world.provider.calls() as u64, ROWS, "no call is made twice");
-    world.check_rows();
+    world
+}
+
+#[test]
+fn a_process_that_is_terminated_hands_back_at_once_what_it_has_not_finished_and_its_rows_are_kept() {
+    fill_after_a_terminated_process("").check_rows();
+}
+
+#[test]
+fn the_rows_that_a_process_leaves_are_taken_over_with_their_calls_and_in_other_formats() {
+    let outputs = ["calls = true", "format = \"csv\"", "format = \"parquet\""];
+    for output in outputs.into_iter().filter(|output| cfg!(feature = "parquet") || !output.contains("parquet")) {
+        fill_after_a_terminated_process(output).check_files();
+    }
 }
 
 #[test]

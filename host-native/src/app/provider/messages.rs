@@ -3,7 +3,7 @@
 //! | of a conversation | in the request |
 //! | --- | --- |
 //! | system messages | `system` |
-//! | no `max_tokens` | [`DEFAULT_MAX_TOKENS`], since the API requires one |
+//! | no `max_tokens` | [`ANTHROPIC_MAX_TOKENS`], since the API requires one |
 //! | `stop` | `stop_sequences` |
 //! | images | blocks of the type `image` |
 //! | a JSON Schema | a tool with that schema, which the model must call: its input is the answer |
@@ -30,7 +30,7 @@ use super::{ApiKey, CallOutput};
 use crate::app::token_counts::TokenCounts;
 
 /// The token limit of an answer if none is set. All models of the API allow it.
-const DEFAULT_MAX_TOKENS: u32 = 4_096;
+pub(super) const ANTHROPIC_MAX_TOKENS: u32 = 4_096;
 
 /// The version of the API, unless a header of the model replaces it.
 const VERSION: &str = "2023-06-01";
@@ -61,7 +61,7 @@ pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<St
         let texts: Vec<&str> = system.iter().map(|message| message.content.as_str()).collect();
         body.insert("system".to_string(), texts.join("\n\n").into());
     }
-    body.entry("max_tokens").or_insert(DEFAULT_MAX_TOKENS.into());
+    body.entry("max_tokens").or_insert(ANTHROPIC_MAX_TOKENS.into());
     let options = [
         ("max_tokens", max_tokens.map(Value::from)),
         ("temperature", temperature.map(Value::from)),

@@ -22,6 +22,7 @@ mod rate_feedback;
 mod reasoning;
 pub(crate) mod redact;
 pub(crate) mod responses;
+pub mod token_limit;
 pub mod tool_calls;
 
 use serde::Deserialize;

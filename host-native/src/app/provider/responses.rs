@@ -27,6 +27,9 @@ use super::reasoning::{Content, SplitText};
 use super::tool_calls::{responses_items, responses_tools, responses_turn};
 use crate::app::token_counts::TokenCounts;
 
+/// The name that the API has for the token limit.
+pub(super) const MAX_OUTPUT_TOKENS: &str = "max_output_tokens";
+
 /// Returns the body of a request. `extra_body` holds the keys that every request of the model has.
 pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<String, Value>) -> Value {
     let Conversation { messages, temperature, top_p, max_tokens, response_format, tools, extra, .. } = conversation;
@@ -42,7 +45,7 @@ pub(super) fn body(model: &str, conversation: &Conversation, extra_body: &Map<St
         body.insert("tools".to_string(), responses_tools(tools));
     }
     let options = [
-        ("max_output_tokens", max_tokens.map(Value::from)),
+        (MAX_OUTPUT_TOKENS, max_tokens.map(Value::from)),
         ("temperature", temperature.map(Value::from)),
         ("top_p", top_p.map(Value::from)),
     ];

@@ -146,7 +146,8 @@ pub enum ProgressReporter {
         /// When the next line is due.
         next: StdInstant,
     },
-    /// Prints JSON objects to standard output, one per line: `progress` twice a second, and each `message`.
+    /// Prints JSON objects to standard output, one per line: `progress` twice a second and at the end, and
+    /// each `message`.
     Json {
         /// When the next progress object is due.
         next: StdInstant,
@@ -200,6 +201,15 @@ impl ProgressReporter {
             }
             Self::Lines { .. } | Self::Json { .. } | Self::Off => {}
         }
+    }
+
+    /// Prints the last view of a run. As JSON it is always due: before the summary, programs read the final
+    /// counts here.
+    pub fn finish(&mut self, view: &ProgressView) {
+        if let Self::Json { next } = self {
+            *next = StdInstant::now();
+        }
+        self.show(view);
     }
 
     /// Prints a message: above the bars, or in the dashboard.

@@ -62,6 +62,10 @@ pub struct Summary {
     pub comparison: Option<Comparison>,
     /// The output directory.
     pub output: PathBuf,
+    /// The complete rows of row groups that this process has not finished, if it has stopped early and others
+    /// fill the output, too. They are not in `rows_out`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<UnfinishedRows>,
     /// Whether other processes have filled the output directory, too. What they have written is in `earlier`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_together: bool,
@@ -73,6 +77,15 @@ pub struct Summary {
 
 fn in_seconds<S: Serializer>(span: &StdDuration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(span.as_secs_f64())
+}
+
+/// Complete rows of row groups that are complete in part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UnfinishedRows {
+    /// The number of rows.
+    pub rows: u64,
+    /// The number of their row groups.
+    pub row_groups: u64,
 }
 
 /// The last share of a limit that other processes share.
@@ -294,6 +307,7 @@ mod tests {
             shares: Vec::new(),
             comparison: None,
             export: None,
+            unfinished: None,
             is_together: false,
             output: PathBuf::from("out/p"),
             exit: Exit::RowsDropped,
@@ -344,6 +358,21 @@ mod tests {
             "  in total        27   rows of all processes",
             "  dropped          2   1 of them by other processes and earlier runs",
         ] {
+            assert!(text.lines().any(|shown| shown == line), "{line:?} is not in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_rows_that_a_process_keeps_for_others_are_shown() {
+        for (row_groups, line) in [
+            (1, "  kept             3   complete rows in 1 unfinished row group, for the process that goes on with it"),
+            (
+                2,
+                "  kept             3   complete rows in 2 unfinished row groups, for the processes that go on with them",
+            ),
+        ] {
+            let unfinished = Some(UnfinishedRows { rows: 3, row_groups });
+            let text = Summary { is_together: true, unfinished, ..summary() }.to_string();
             assert!(text.lines().any(|shown| shown == line), "{line:?} is not in:\n{text}");
         }
     }

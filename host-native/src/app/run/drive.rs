@@ -176,9 +176,8 @@ pub(super) async fn drive(
         let _ = usage_write.await;
     }
     work.take_warnings().iter().for_each(|warning| screen.print_message(warning));
-    // A short run may have ended before its first refresh.
     let last = look(screen);
-    screen.show(&last);
+    screen.finish(&last);
     timeline.finish(last);
     if let Some(log) = log.take() {
         finish_log(log, &handle, models, report.is_some()).unwrap_or_else(|error| screen.print_message(&error));

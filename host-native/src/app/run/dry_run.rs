@@ -245,9 +245,6 @@ fn not_included(file: &PipelineFile, resolved: &ResolvedPipeline) -> Vec<String>
                     let turns = chat.tools.max_turns() - 1;
                     list.push(format!("calls of `{name}` after those of tools, at most {turns} for each conversation"));
                 }
-                if chat.has_media() {
-                    list.push(format!("tokens of images and audio in `{name}`"));
-                }
             }
             Fill::Image(image) if image.answer_tokens.is_none() => {
                 list.push(format!("the tokens of the images that `{name}` makes, since it has no `answer_tokens`"));
@@ -279,8 +276,13 @@ fn notes(
     let sample = SAMPLE_ROWS.min(resolved.rows.end - resolved.rows.start);
     let mut notes = vec![format!(
         "Tokens are estimated from the templates as rendered for the first {sample} rows, at four characters a token; beyond ASCII every \
-         byte counts as one. Answers count as `answer_tokens`, else `max_tokens`, else 256."
+         byte counts as one. Answers count as `answer_tokens`, else the token limit that the file sets, else 256."
     )];
+    let has_media = |column: &GeneratedColumn| matches!(&column.fill, Fill::Llm(chat) if chat.has_media());
+    if resolved.columns.iter().any(has_media) {
+        notes
+            .push("An image or a recording in a message counts as `media_tokens` of its model, else 1000.".to_string());
+    }
     let accepts = resolved.columns.iter().find(|column| column.accept_if.is_some());
     if let Some(column) = accepts {
         let until = match file.rows.wanted.map(|wanted| wanted.saturating_sub(kept.rows_out)) {
@@ -297,7 +299,6 @@ fn notes(
             column.name
         ));
     }
-    let has_media = |column: &GeneratedColumn| matches!(&column.fill, Fill::Llm(chat) if chat.has_media());
     for (column, estimate) in resolved.columns.iter().zip(estimates).filter(|(_, estimate)| estimate.unrendered > 0) {
         let why = match &estimate.failure {
             Some(failure) => format!("such as {}. The run would drop them", failure.error),

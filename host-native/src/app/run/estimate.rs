@@ -3,8 +3,8 @@
 //! The templates of every column are rendered for the first 100 rows. Values that would need a call are
 //! replaced by placeholders:
 //!
-//! - the text of a model by as many words as its answer has estimated tokens: `answer_tokens`, else
-//!   `max_tokens`, else 256;
+//! - the text of a model by as many words as its answer has estimated tokens: `answer_tokens`, else the token
+//!   limit that the file sets, else 256;
 //! - a structured answer by a value with the types of its schema;
 //! - a vector by one with the same dimensions;
 //! - the answer of a judge by a word, a zero or an empty object, depending on its output form;
@@ -12,9 +12,10 @@
 //!
 //! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the
 //! mean over the sample is used for all rows. A condition that depends only on known values is evaluated; any
-//! other is assumed to hold. Neither retries, nor calls after those of tools, nor the tokens of images and
-//! recordings are counted; those of an image that is made are `answer_tokens`. So the estimate is close where
-//! prompts depend on the dataset, and an upper bound where conditions depend on answers.
+//! other is assumed to hold. An image or a recording of a message counts `media_tokens` of the model, and an
+//! image that is made `answer_tokens`. Neither retries nor calls after those of tools are counted. So the
+//! estimate is close where prompts depend on the dataset, and an upper bound where conditions depend on
+//! answers.
 
 use std::ops::Range;
 
@@ -25,9 +26,9 @@ use tidegate_core::pipeline::Strategy;
 use crate::app::config::pipeline::OutputForm;
 use crate::app::data::{DatasetError, Row};
 use crate::app::provider::image::ImageRequest;
+use crate::app::provider::media::MediaReference;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::error::FillError;
-use crate::app::run::columns::llm::LlmFill;
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::validation::ValidationFill;
 use crate::app::run::columns::{Fill, FillContext};
@@ -282,8 +283,11 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
         Fill::Sampler(fill) => or_placeholder(fill.fill(context)),
         Fill::Llm(fill) => {
             let conversation = fill.conversation(context);
-            let error = conversation.as_ref().err().map(FillError::to_string).or_else(|| media_error(fill, context));
-            let usage = fill.estimate(&conversation.unwrap_or_default());
+            let media = fill.media(context);
+            let error = conversation.as_ref().err().map(FillError::to_string).or_else(|| media_error(&media));
+            // Of the first model: whether another one is called is not known.
+            let estimates = fill.estimates(&conversation.unwrap_or_default(), media.map_or(0, |media| media.len()));
+            let usage = estimates.first().copied().unwrap_or_default();
             let value = fill
                 .structure
                 .as_ref()
@@ -324,8 +328,8 @@ fn placeholder(fill: &Fill, context: FillContext<'_>) -> Placeholder {
 }
 
 /// Returns why an image or a recording cannot be sent, as far as this is known without reading it.
-fn media_error(fill: &LlmFill, context: FillContext<'_>) -> Option<String> {
-    match fill.media(context) {
+fn media_error(media: &Result<Vec<(usize, MediaReference)>, FillError>) -> Option<String> {
+    match media {
         Ok(media) => media.iter().find_map(|(_, media)| media.check().err()),
         Err(error) => Some(error.to_string()),
     }
@@ -437,6 +441,20 @@ mod tests {
         assert_eq!(all.iter().map(|it| it.output_tokens).collect::<Vec<_>>(), [900_000, 900_000, 70_000]);
         let text = r#"{"properties":{"score":{"type":"integer"}},"type":"object"}"#;
         assert_eq!(all[1].input_tokens - all[0].input_tokens, 1_000 * text.len().div_ceil(4) as u64);
+    }
+
+    #[test]
+    fn a_limit_of_answers_counts_by_its_name_in_each_api_and_one_that_an_api_requires_does_not() {
+        let column = "[[columns]]\nname = \"a\"\nmodel = \"other\"\nprompt = \"x\"\n";
+        let tokens = |api: &str, keys: &str| {
+            let model = "[[models]]\nname = \"other\"\nprovider = \"acme\"\nmax_parallel = 2\n\
+                         base_url = \"https://api.acme.test/v1\"\n";
+            estimates(&format!("{model}api = \"{api}\"\n{column}{keys}"))[0].output_tokens / 1_000
+        };
+        assert_eq!(["openai", "responses", "anthropic"].map(|api| tokens(api, "")), [256; 3]);
+        assert_eq!(["openai", "responses", "anthropic"].map(|api| tokens(api, "max_tokens = 40\n")), [40; 3]);
+        assert_eq!(tokens("responses", "extra = { max_output_tokens = 70 }\n"), 70);
+        assert_eq!(tokens("openai", "extra = { max_completion_tokens = 70 }\n"), 70);
     }
 
     #[test]

@@ -117,6 +117,7 @@ pub fn summarise(
         job: output.used().plus(&run_totals(models)),
         output: output.root().to_path_buf(),
         export: None,
+        unfinished: Some(written.unfinished).filter(|unfinished| unfinished.rows > 0),
         is_together: work.is_together(),
         exit,
     }

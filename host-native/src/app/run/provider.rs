@@ -38,7 +38,7 @@ pub struct Provider {
 
 /// The parameters of one admission to the gate.
 #[derive(Clone, Copy, Debug)]
-pub struct CallAdmission {
+pub struct CallAdmission<'a> {
     /// The fairness group in which the call waits.
     pub group: GroupId,
     /// The resources that are called instead of the first one if it cannot be used.
@@ -47,11 +47,12 @@ pub struct CallAdmission {
     pub is_repeated: bool,
     /// The task that makes the call; with a token, it yields its task resources while it waits.
     pub token: Option<TaskToken>,
-    /// The estimated tokens, for rate budgets and for the cost limit.
-    pub estimate: Tokens,
+    /// The estimated tokens of a call at each provider. The cost limit reserves those of the provider that is
+    /// called. Rate budgets reserve those of the first one: the gate takes one estimate and then chooses.
+    pub estimates: &'a [Tokens],
 }
 
-impl CallAdmission {
+impl CallAdmission<'_> {
     /// Returns the admission of the `index`-th of several calls that are made at the same time. Only one of
     /// them can yield the resources of the task.
     #[must_use]
@@ -129,11 +130,11 @@ impl Provider {
     /// [`CallFailure::Unavailable`].
     ///
     /// # Panics
-    /// If `from` is not less than the number of providers.
+    /// If `from` is not less than the number of providers, or a provider has no estimate.
     pub async fn call_usable<T, F>(
         providers: &[&Self],
         from: usize,
-        admission: CallAdmission,
+        admission: CallAdmission<'_>,
         mut attempt: impl FnMut(usize) -> F,
     ) -> Result<(usize, T), (usize, CallFailure)>
     where
@@ -141,7 +142,7 @@ impl Provider {
     {
         let first = providers[from];
         let request = Request { group: Some(admission.group), ..Request::new(first.resource) };
-        let request = request.estimated(admission.estimate).repeated(admission.is_repeated);
+        let request = request.estimated(admission.estimates[from]).repeated(admission.is_repeated);
         let request = Request { fallback: admission.fallbacks, ..request };
         let (mut at, mut retry, mut failed) = (from, None, None);
         loop {
@@ -151,7 +152,7 @@ impl Provider {
             };
             at = providers.iter().position(|other| other.resource == permit.resource()).unwrap_or(from);
             let provider = providers[at];
-            let estimate = provider.cost_of_answers(1, admission.estimate);
+            let estimate = provider.cost_of_answers(1, admission.estimates[at]);
             match provider.ledger.try_reserve(estimate) {
                 Reservation::Reserved => {}
                 Reservation::Rejected => return Err((at, CallFailure::Unavailable(failed))),
@@ -473,15 +474,21 @@ mod tests {
         (Provider::new("p/m".to_string(), gate, resource, price, Arc::clone(&ledger)), group, ledger)
     }
 
-    fn estimated(group: GroupId, tokens: u32) -> CallAdmission {
-        CallAdmission { group, fallbacks: None, is_repeated: false, token: None, estimate: Tokens::tokens(tokens, 0) }
+    fn estimated(group: GroupId, tokens: u32) -> (GroupId, Tokens) {
+        (group, Tokens::tokens(tokens, 0))
     }
 
     impl Provider {
-        async fn call<T, F>(&self, admission: CallAdmission, mut attempt: impl FnMut() -> F) -> Result<T, CallFailure>
+        async fn call<T, F>(
+            &self,
+            (group, estimate): (GroupId, Tokens),
+            mut attempt: impl FnMut() -> F,
+        ) -> Result<T, CallFailure>
         where
             F: Future<Output = Result<CallOutput<T>, CallError>>,
         {
+            let estimates = &[estimate];
+            let admission = CallAdmission { group, fallbacks: None, is_repeated: false, token: None, estimates };
             let answer = Self::call_usable(&[self], 0, admission, |_| attempt()).await;
             answer.map(|(_, value)| value).map_err(|(_, failure)| failure)
         }

@@ -447,7 +447,10 @@ impl Shared {
             None => Ok(Some((outcome, true))),
         });
         match committed {
-            Ok(None) => Ok(()),
+            Ok(None) => {
+                self.written.lock().add_unfinished(group, &dropped_lines);
+                Ok(())
+            }
             Ok(Some((_, false))) => {
                 let number = group.row_group;
                 let warning =

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_core::pipeline::FinishedRowGroup;
 
 use crate::app::output::{DroppedCounts, DroppedLine, EarlierOutput, KeptRows, REJECTED};
+use crate::app::report::summary::UnfinishedRows;
 
 /// What this run has written so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct WrittenCounts {
     pub rejected: BTreeMap<String, u64>,
     /// Row groups without missing rows.
     pub row_groups: u64,
+    /// What is kept of row groups with missing rows for other processes. It is in no other count.
+    pub unfinished: UnfinishedRows,
 }
 
 /// The rows that were dropped for one reason.
@@ -60,6 +63,14 @@ impl WrittenCounts {
     #[must_use]
     pub fn rows_dropped(&self) -> u64 {
         self.dropped.values().map(|dropped| dropped.rows).sum()
+    }
+
+    /// Counts a row group with missing rows that other processes go on with.
+    pub(super) fn add_unfinished(&mut self, group: &FinishedRowGroup, dropped_lines: &[DroppedLine]) {
+        let rejected = dropped_lines.iter().filter(|line| line.is_rejected()).count();
+        let rows = group.live.len() as u64 - rejected as u64;
+        self.unfinished.rows += rows;
+        self.unfinished.row_groups += u64::from(rows > 0);
     }
 
     pub(super) fn add(&mut self, group: &FinishedRowGroup, dropped_lines: &[DroppedLine]) {

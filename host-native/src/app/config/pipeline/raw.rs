@@ -157,6 +157,9 @@ pub(super) struct RawModel {
     pub(super) budgets: Option<WithSpan<Table<RawBudgets>>>,
     /// The price of tokens and images
     pub(super) price: Option<WithSpan<Table<RawPrice>>>,
+    /// The estimated input tokens of an image or a recording in a message, for budgets and costs. Default:
+    /// 1000
+    pub(super) media_tokens: Option<WithSpan<u32>>,
     /// The behaviour of a model of the provider `mock`: the settings of a provider in a scenario file,
     /// `seed`, and the shapes of its `answers`
     #[schemars(with = "Option<RawMock>")]
@@ -306,8 +309,8 @@ pub(super) struct RawColumn {
     /// Default: 8
     #[schemars(range(min = 2, max = 100))]
     pub(super) max_turns: Option<WithSpan<u32>>,
-    /// llm, score, image: the estimated number of output tokens, for budgets and costs. Default:
-    /// `max_tokens`, else 256; for an image 0
+    /// llm, score, image: the estimated number of output tokens, for budgets and costs. Default: the token
+    /// limit that the file sets, else 256; for an image 0
     pub(super) answer_tokens: Option<u32>,
     /// The type that the text is parsed as. Default: text; json for judge, and with a schema
     pub(super) output: Option<WithSpan<OutputForm>>,

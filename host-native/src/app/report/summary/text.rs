@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{EarlierOutput, Exported, JobTotals, LeftOut, ModelTotals, Money, SimilarRows, Summary};
+use super::{EarlierOutput, Exported, JobTotals, LeftOut, ModelTotals, Money, SimilarRows, Summary, UnfinishedRows};
 use crate::app::render::table::{format_seconds, percent, row, slot_seconds, write_table};
 use crate::app::report::idle::write_idle;
 
@@ -78,6 +78,13 @@ impl Summary {
                 None => "their row groups were kept unchanged",
             };
             writeln!(f, "  not done  {:>8}   {why}", self.rows_left())?;
+        }
+        if let Some(UnfinishedRows { rows, row_groups }) = self.unfinished {
+            let whose = match row_groups {
+                1 => "row group, for the process that goes on with it",
+                _ => "row groups, for the processes that go on with them",
+            };
+            writeln!(f, "  kept      {rows:>8}   complete rows in {row_groups} unfinished {whose}")?;
         }
         let calls = self.call_counts();
         writeln!(

@@ -247,7 +247,7 @@ impl BatchJobs {
     /// requests, and from new jobs for all others.
     pub async fn run(
         &self,
-        admission: CallAdmission,
+        admission: CallAdmission<'_>,
         client: &BatchClient,
         provider: &Provider,
         asked: Vec<WaitingRequest>,
@@ -279,7 +279,7 @@ impl BatchJobs {
     /// Gets the results of `asked` from `job`. Returns the requests again if there is no such batch.
     async fn run_job(
         &self,
-        admission: CallAdmission,
+        admission: CallAdmission<'_>,
         client: &BatchClient,
         provider: &Provider,
         job: Arc<Job>,

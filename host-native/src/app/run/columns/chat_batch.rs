@@ -12,13 +12,16 @@ use crate::app::provider::batch::{BatchClient, BatchRequest, ChatResult};
 use crate::app::run::batch_jobs::BatchJobs;
 use crate::app::run::provider::{CallAdmission, Provider};
 
+/// The estimates of a call that submits or polls a job, which uses no tokens itself.
+const JOB_ESTIMATES: &[Usage] = &[Usage::tokens(0, 0)];
+
 /// Where requests that go in batches are sent.
 struct Destination<'a> {
     client: &'a BatchClient,
     provider: &'a Provider,
     jobs: &'a BatchJobs,
     /// The admission of a job.
-    admission: CallAdmission,
+    admission: CallAdmission<'static>,
 }
 
 impl<'a> ModelCalls<'a> {
@@ -30,7 +33,7 @@ impl<'a> ModelCalls<'a> {
                 client,
                 provider: &model.provider,
                 jobs: caller.batches.as_deref()?,
-                admission: self.admission(caller.group, model.fallbacks, Usage::default()),
+                admission: self.admission(caller.group, model.fallbacks, JOB_ESTIMATES),
             }),
             _ => None,
         }

@@ -29,14 +29,16 @@ use super::tools::ToolSet;
 use super::{FillContext, Filled, ModelCalls, ValueTemplate, render_extra};
 use crate::app::config::json_schema::cut;
 use crate::app::provider::CallError;
-use crate::app::provider::chat::{ChatClient, MAX_COMPLETION_TOKENS};
+use crate::app::provider::chat::ChatClient;
 use crate::app::provider::completion::ChatAnswer;
 use crate::app::provider::conversation::{Conversation, Message, Role};
 use crate::app::provider::media::{MAX_CALL_BYTES, MAX_CALL_MEDIA, MediaKind, MediaReference};
+use crate::app::provider::token_limit::TokenLimit;
 use crate::app::template::TemplateId;
 use crate::app::tokens;
 
-/// The estimated tokens of an answer if the file sets neither `answer_tokens` nor `max_tokens`.
+/// The estimated tokens of an answer if the file sets neither `answer_tokens` nor a token limit, also if the
+/// API requires one: that is room for long answers, and not what is likely.
 const DEFAULT_ANSWER_TOKENS: u32 = 256;
 
 /// Tokens of a message besides its text.
@@ -59,8 +61,8 @@ pub struct LlmFill {
     pub top_p: Option<CallOption<f64>>,
     /// The maximum number of tokens of an answer.
     pub max_tokens: Option<CallOption<u32>>,
-    /// The token limit that the model has for all its answers.
-    pub model_limit: Option<u64>,
+    /// The models that may be called, in order of preference.
+    pub models: Vec<ChatModel>,
     /// The maximum number of tokens of a second call after a truncated answer.
     pub retry_max_tokens: Option<u32>,
     /// Whether a truncated answer is used like a complete one.
@@ -83,6 +85,15 @@ pub struct LlmFill {
     pub batch_size: u32,
     /// The tools that the model may call.
     pub tools: ToolSet,
+}
+
+/// What is known of a model before it is called: what its calls are estimated and limited by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatModel {
+    /// The token limit of its answers.
+    pub limit: TokenLimit,
+    /// The estimated tokens of an image or a recording.
+    pub media_tokens: u32,
 }
 
 /// A message of a conversation.
@@ -168,10 +179,11 @@ impl LlmFill {
         self.messages.iter().any(|message| !message.media.is_empty())
     }
 
-    /// Returns the estimated tokens of a call without media: the likely number for the text, tools and schema
-    /// that are sent, and for the answer `answer_tokens`, else its token limit, else 256.
+    /// Returns the estimated tokens of a call with `media` images and recordings, for each model that may be
+    /// called: the likely number for the text, tools and schema that are sent, `media_tokens` for each image
+    /// or recording, and for the answer `answer_tokens`, else the token limit that the file sets, else 256.
     #[must_use]
-    pub fn estimate(&self, conversation: &Conversation) -> Usage {
+    pub fn estimates(&self, conversation: &Conversation, media: usize) -> Vec<Usage> {
         let message_tokens = |message: &Message| {
             let calls = message.turn.iter().flat_map(|turn| &turn.calls);
             let calls = calls.map(|call| tokens::likely(&call.name).saturating_add(tokens::likely(&call.arguments)));
@@ -180,36 +192,21 @@ impl LlmFill {
         let of_schema = self.structure.as_ref().map_or(0, |structure| structure.tokens);
         let beside = self.tools.tokens().saturating_add(of_schema);
         let input = conversation.messages.iter().map(message_tokens).fold(beside, u32::saturating_add);
-        let limit = self.token_limit(conversation).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
-        Usage::tokens(input, self.answer_tokens.or(limit).unwrap_or(DEFAULT_ANSWER_TOKENS))
+        let of_model = |model: &ChatModel| {
+            let of_media = model.media_tokens.saturating_mul(tokens::saturated(media));
+            let limit = model.limit.given(conversation).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+            let answer = self.answer_tokens.or(limit).unwrap_or(DEFAULT_ANSWER_TOKENS);
+            Usage::tokens(input.saturating_add(of_media), answer)
+        };
+        self.models.iter().map(of_model).collect()
     }
 
-    /// Returns the token limit of a call, if the file sets one.
-    fn token_limit(&self, conversation: &Conversation) -> Option<u64> {
-        let extra = conversation.extra.get(MAX_COMPLETION_TOKENS).and_then(Value::as_u64);
-        extra.or(conversation.max_tokens.map(u64::from)).or(self.model_limit)
-    }
-
-    /// Returns why a truncated answer is an error.
-    fn truncation(&self, conversation: &Conversation) -> String {
-        match self.token_limit(conversation) {
+    /// Returns why a truncated answer of a model with this limit is an error.
+    fn truncation(limit: TokenLimit, conversation: &Conversation) -> String {
+        match limit.sent(conversation) {
             Some(limit) => format!("the answer was cut off at {limit} tokens"),
             None => "the answer was cut off at the token limit of the provider".to_string(),
         }
-    }
-
-    /// Sets the token limit of a second call after a truncated answer. Returns whether there is a higher one.
-    fn raise_token_limit(&self, conversation: &mut Conversation) -> bool {
-        let Some(raised) = self.retry_max_tokens else { return false };
-        let limit = self.token_limit(conversation);
-        if limit.is_some_and(|limit| limit >= u64::from(raised)) {
-            return false;
-        }
-        match conversation.extra.get_mut(MAX_COMPLETION_TOKENS) {
-            Some(limit) => *limit = raised.into(),
-            None => conversation.max_tokens = Some(raised),
-        }
-        true
     }
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Filled, FillError> {
@@ -259,9 +256,9 @@ impl LlmFill {
                     answer
                 }
             };
-            let estimate = self.estimate(&conversation);
+            let estimates = self.estimates(&conversation, media.len());
             let (at, answer) = match calls.batch_client() {
-                None => match calls.call_usable(context.column, from, estimate, attempt).await {
+                None => match calls.call_usable(context.column, from, &estimates, attempt).await {
                     // A server that cannot keep to the schema may also send an empty text.
                     Err((_, FillError::Outcome(TaskOutcome::Failed(FailureKind::MalformedAnswer), _)))
                         if retries > 0 =>
@@ -273,7 +270,7 @@ impl LlmFill {
                 },
                 Some(client) => {
                     let whole = with_media(&conversation, &media).await.map_err(|why| (from, FillError::of(why)))?;
-                    let request = client.request(context.column, context.row, &whole, estimate);
+                    let request = client.request(context.column, context.row, &whole, estimates[from]);
                     asked.push(request.id.clone());
                     let result = calls.ask_in_batch(context.column, request).await.map_err(|error| (from, error))?;
                     calls.keep(from, &whole.messages, &result);
@@ -282,11 +279,12 @@ impl LlmFill {
             };
             let failed = |kind, why| Err((at, FillError::failed(kind, why)));
             if answer.is_truncated {
-                if self.raise_token_limit(&mut conversation) {
+                let limit = self.models[at].limit;
+                if self.retry_max_tokens.is_some_and(|raised| limit.raise(&mut conversation, raised)) {
                     continue;
                 }
                 if !self.keep_truncated {
-                    return failed(FailureKind::TruncatedAnswer, self.truncation(&conversation));
+                    return failed(FailureKind::TruncatedAnswer, Self::truncation(limit, &conversation));
                 }
             }
             let ChatAnswer { text, reasoning, turn, .. } = answer;

@@ -305,8 +305,13 @@ impl<'a> ModelCalls<'a> {
     }
 
     /// Returns the admission of a call in this fairness group.
-    fn admission(&self, group: GroupId, fallbacks: Option<FallbackId>, estimate: Usage) -> CallAdmission {
-        CallAdmission { group, fallbacks, is_repeated: self.is_repeated, token: self.token, estimate }
+    fn admission<'e>(
+        &self,
+        group: GroupId,
+        fallbacks: Option<FallbackId>,
+        estimates: &'e [Usage],
+    ) -> CallAdmission<'e> {
+        CallAdmission { group, fallbacks, is_repeated: self.is_repeated, token: self.token, estimates }
     }
 
     /// Makes one call of the first model, after waiting for a slot.
@@ -314,7 +319,7 @@ impl<'a> ModelCalls<'a> {
     where
         F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
-        let answer = self.call_usable(column, 0, estimate, |_| attempt()).await;
+        let answer = self.call_usable(column, 0, &[estimate], |_| attempt()).await;
         answer.map(|(_, value)| value).map_err(|(_, error)| error)
     }
 
@@ -341,12 +346,13 @@ impl<'a> ModelCalls<'a> {
     }
 
     /// Makes one call, after waiting for a slot: of the first model that can be used among those from the
-    /// place `from` on. `attempt` receives the place of the model. Returns it with the answer or error.
+    /// place `from` on. `estimates` has the estimated tokens of a call of each model. `attempt` receives the
+    /// place of the model. Returns it with the answer or error.
     async fn call_usable<T, F>(
         &self,
         column: &str,
         from: usize,
-        estimate: Usage,
+        estimates: &[Usage],
         attempt: impl FnMut(usize) -> F,
     ) -> Result<(usize, T), (usize, FillError)>
     where
@@ -357,7 +363,7 @@ impl<'a> ModelCalls<'a> {
             return Err((from, FillError::no_client(column)));
         };
         let providers: Vec<&Provider> = models.iter().map(|model| &*model.provider).collect();
-        let admission = self.admission(caller.group, first.fallbacks, estimate);
+        let admission = self.admission(caller.group, first.fallbacks, estimates);
         let answer = Provider::call_usable(&providers, from, admission, attempt).await;
         answer.map_err(|(at, failure)| (at, fill_error(failure)))
     }

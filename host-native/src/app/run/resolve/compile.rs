@@ -12,18 +12,18 @@ use super::names::{Names, ambiguity};
 use super::{GeneratedColumn, Input, TemplateKind, TemplateSource};
 use crate::app::config::json_schema::compile_schema;
 use crate::app::config::pipeline::{
-    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, OutputForm, SamplerSpec, Setting, ToolSpec,
-    Validation, ValidationCheck,
+    ColumnKind, ColumnSpec, FileError, LawSpec, LlmCall, MessageSpec, ModelSpec, OutputForm, SamplerSpec, Setting,
+    ToolSpec, Validation, ValidationCheck,
 };
 use crate::app::data::column_type::ColumnType;
-use crate::app::provider::chat::MAX_COMPLETION_TOKENS;
 use crate::app::provider::conversation::OfferedTool;
 use crate::app::provider::media::MediaKind;
+use crate::app::provider::token_limit::TokenLimit;
 use crate::app::run::columns::embedding::EmbeddingFill;
 use crate::app::run::columns::expression::ExpressionFill;
 use crate::app::run::columns::image::ImageFill;
 use crate::app::run::columns::judge::JudgeFill;
-use crate::app::run::columns::llm::{CallOption, LlmFill, MediaFill, MessageFill};
+use crate::app::run::columns::llm::{CallOption, ChatModel, LlmFill, MediaFill, MessageFill};
 use crate::app::run::columns::sampler::{SamplerFill, subcategory_key};
 use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::tools::ToolSet;
@@ -109,6 +109,11 @@ fn law_type(law: &LawSpec) -> ColumnType {
         LawSpec::Datetime { .. } | LawSpec::Timedelta { .. } | LawSpec::Uuid => ColumnType::Text,
         LawSpec::Person { .. } => ColumnType::Json,
     }
+}
+
+/// Returns what the estimate of a call of `model` depends on.
+fn chat_model(model: &ModelSpec) -> ChatModel {
+    ChatModel { limit: TokenLimit::new(model.api, &model.extras.body), media_tokens: model.media_tokens }
 }
 
 /// Returns the strings in `value` that are templates, each with its JSON pointer.
@@ -244,10 +249,10 @@ impl Compiler<'_> {
             let invalid = |why| self.names.source().error(schema.map_or(0..0, Spanned::span), why);
             fill.map_err(|why| self.errors.push(invalid(why))).ok()
         });
-        let of_model = &self.names.file.models[call.model].extras.body;
+        let models = self.spec.kind.models().into_iter().map(|at| &self.names.file.models[at]);
         LlmFill {
             model: call.model,
-            model_limit: of_model.get(MAX_COMPLETION_TOKENS).and_then(Value::as_u64),
+            models: models.map(chat_model).collect(),
             fallback_on: call.fallback_on.clone(),
             messages,
             directory: call.directory.clone(),

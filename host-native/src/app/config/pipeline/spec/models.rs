@@ -56,6 +56,8 @@ pub struct ModelSpec {
     pub budgets: Vec<BudgetConfig>,
     /// The price of tokens and images, in the currency of the file.
     pub price: Option<Price>,
+    /// The estimated input tokens of an image or a recording \[1000\].
+    pub media_tokens: u32,
     /// The span of the table.
     pub span: Range<usize>,
 }
