@@ -88,8 +88,8 @@ impl Grant {
         self.in_flight
     }
 
-    /// Returns this grant with the number and the instant that another process reported for it, and with the
-    /// calls in flight that follow from all reports, at most the limit.
+    /// Returns this grant with the number and the instant that another process reported for it, and with as
+    /// many calls in flight as follow from all reports, at most the limit.
     pub(crate) fn as_reported(self, number: u64, since: Instant, in_flight: u32) -> Self {
         let in_flight = self.in_flight.max(in_flight.min(self.limit));
         Self { number, since: RecordedInstant::at(since, true), in_flight, ..self }

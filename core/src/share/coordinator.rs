@@ -94,7 +94,7 @@ pub struct Coordinator {
     turn: usize,
     /// Until when the beat is the fast one, because of a pause or the limit.
     fast_until: Instant,
-    /// Since when a member has waited for slots that others hold.
+    /// Since when members have waited for slots that others hold.
     unsettled_since: Option<Instant>,
     /// Whether the newest decision has a pause.
     was_paused: bool,
@@ -325,12 +325,13 @@ impl Coordinator {
 
 /// Reports.
 impl Coordinator {
-    /// Sets the most calls that each member may have had in flight at once since the report before these.
+    /// Sets the most calls that each member had in flight at once since the report before these, as far as
+    /// these show it.
     fn set_peaks(&mut self, reports: &[MemberReport]) {
         for record in self.members.values_mut() {
             record.peak = record.in_flight;
         }
-        for report in reports {
+        for report in reports.iter().filter(|report| !report.is_damaged()) {
             if let Some(record) = self.members.get_mut(&report.member).filter(|record| report.seq > record.seq) {
                 record.peak = record.peak.max(report.most_in_flight(record.ended));
             }
@@ -339,7 +340,7 @@ impl Coordinator {
     }
 
     fn on_report(&mut self, now: Instant, report: &MemberReport) {
-        if report.version > MAX_VERSION || report.seq > MAX_NUMBER {
+        if report.is_damaged() {
             return;
         }
         if report.version > self.version {
@@ -355,20 +356,23 @@ impl Coordinator {
         // The calls of a new member that have ended give no information about the present limit.
         let known = KnownMember { seq: 0, ended: report.ended, in_flight: 0, occupied: 0, budgets: BTreeMap::new() };
         let record = self.members.entry(report.member).or_insert_with(|| MemberRecord::new(now, 0, &known));
+        if is_new {
+            record.peak = report.in_flight();
+            self.peaks += u64::from(record.peak);
+        }
         if report.seq <= record.seq {
             return;
         }
         record.seq = report.seq;
         record.received = now;
-        let demand = report.groups.iter().fold(0, |sum: u32, group| sum.saturating_add(group.demand));
-        if demand > report.in_flight() {
+        record.groups.clone_from(&report.groups);
+        if record.demanded() > report.in_flight() {
             record.waits_until = now + Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(WAITS_FOR));
         }
         record.has_adopted |= report.version >= self.first_version;
         record.reclaimed = None;
         record.leaves = report.leaves;
         record.held = report.share;
-        record.groups.clone_from(&report.groups);
         self.budgets.on_report(now, &mut record.budgets, &report.budgets);
         while record.pending.front().is_some_and(|(version, _)| *version <= report.version) {
             record.pending.pop_front();
@@ -437,9 +441,11 @@ impl Coordinator {
         let is_refused = end.outcome == Outcome::RateLimited;
         let mut latency = Duration::from_millis(u64::from(end.latency_ms));
         if is_refused {
-            // An algorithm takes other calls for accepted after the time that a refusal needs to arrive. It
-            // arrives with a report, which waits for up to a beat to be read.
-            latency = latency + Duration::from_millis(u64::from(end.age_ms)) + self.config.beat;
+            // An algorithm computes when the call was sent from the time until the refusal arrives, and takes
+            // other calls for accepted after this time. A refusal waits for a report and for its reader: for
+            // one beat on average, and for two at most.
+            let age = Duration::from_millis(u64::from(end.age_ms));
+            latency = latency + age.max(Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(3) / 2));
         }
         let since = Instant::from_nanos(now.as_nanos().saturating_sub(latency.as_nanos()));
         let done = Completion {
@@ -588,7 +594,8 @@ impl Coordinator {
     }
 
     /// Sets the shares of the decision `self.version`, as far as other members leave room. Returns whether
-    /// they do for all that is due. O(members) and the cost of [`divide`].
+    /// they do, but for one slot: a slot that cannot be divided moves each second. O(members) and the cost of
+    /// [`divide`].
     fn assign(&mut self, now: Instant, limit: u32) -> bool {
         let all_adopted = self.ends_early && self.members.values().all(|record| record.has_adopted);
         self.no_raise_until = self.no_raise_until.filter(|until| now < *until && !all_adopted);
@@ -605,14 +612,14 @@ impl Coordinator {
         // The sum of what all members occupy. For a member that has its new share, it is `max(occupied,
         // share)`.
         let mut total: u64 = self.members.values().map(|record| u64::from(record.occupied())).sum();
-        let mut is_settled = true;
+        let mut lacking = 0;
         for (id, record) in &mut self.members {
             let target = targets.get(id).copied().unwrap_or(0);
             let occupied = record.occupied();
             let others = total - u64::from(occupied);
             let room = u32::try_from(u64::from(limit).saturating_sub(others)).unwrap_or(u32::MAX);
             let mut share = target.min(room);
-            is_settled &= share == target;
+            lacking += u64::from(target.min(record.demanded()).saturating_sub(share));
             if !may_raise {
                 share = share.min(record.usable_share());
             }
@@ -621,7 +628,7 @@ impl Coordinator {
             }
             total = others + u64::from(occupied.max(share));
         }
-        is_settled
+        lacking <= 1
     }
 }
 

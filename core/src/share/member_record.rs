@@ -34,7 +34,7 @@ pub(super) struct MemberRecord {
     pub(super) ended: u64,
     /// The number of calls in flight in the newest report.
     pub(super) in_flight: u32,
-    /// The most calls that it may have had in flight since the report before the newest ones.
+    /// The most calls that it had in flight since the report before the newest, as far as the newest show it.
     pub(super) peak: u32,
     /// The share that the member uses according to its report.
     pub(super) held: u32,
@@ -142,6 +142,11 @@ impl MemberRecord {
 
     pub(super) fn demand(&self) -> Demand<'_> {
         Demand { groups: &self.groups, served: self.served }
+    }
+
+    /// Returns how many calls its groups have in flight or waiting.
+    pub(super) fn demanded(&self) -> u32 {
+        self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.demand))
     }
 
     /// Returns the groups with waiting calls, or none if the member counts as one without.

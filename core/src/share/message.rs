@@ -160,9 +160,14 @@ impl MemberReport {
     /// Returns the most calls that were in flight at once after the first `ended` had ended.
     pub(super) fn most_in_flight(&self, ended: u64) -> u32 {
         let first = self.ended.saturating_sub(self.ends.len() as u64);
-        let before_ends = (first..).zip(&self.ends).filter(|(number, _)| *number >= ended);
-        let most = before_ends.map(|(number, end)| end.started.saturating_sub(number)).max().unwrap_or(0);
-        u32::try_from(most).unwrap_or(u32::MAX).max(self.in_flight())
+        let before_ends = self.ends.iter().zip(first..).filter(|(_, number)| *number >= ended);
+        let most = before_ends.map(|(end, number)| end.started.min(self.started).saturating_sub(number)).max();
+        u32::try_from(most.unwrap_or(0)).unwrap_or(u32::MAX).max(self.in_flight())
+    }
+
+    /// Returns whether its numbers cannot be those of a member.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.version > MAX_VERSION || self.seq > MAX_NUMBER
     }
 }
 

@@ -26,9 +26,9 @@
 //!
 //! Each *beat* (100 ms), a member writes its report and reads the newest decision, and the leader reads the
 //! reports and writes a decision. For one second after a pause begins, or after the limit moves by more than
-//! one, the beat is 20 ms. So it is while a share waits for slots that others still hold, for example after
-//! the demand has moved, but for no longer than a second. These and the following times are the defaults of
-//! [`ShareConfig`].
+//! one, the beat is 20 ms. So it is while calls wait for more than one slot that other members still hold,
+//! for example after the demand has moved, but for no longer than a second at a time. These and the following
+//! times are the defaults of [`ShareConfig`].
 //!
 //! Every message can be lost, delayed, repeated or reordered. A [`MemberReport`] is cumulative: it
 //! repeats the ends of calls until a decision acknowledges them, and counts them, so that none is processed
@@ -96,13 +96,14 @@
 //!
 //! The end of a call has the number of the call, and the number of calls that had started by then. So the
 //! leader gives the starts and ends of a member to the algorithm in the order in which they happened. The
-//! report also has the age of the end. The leader adds it to the latency of a refusal, and a beat for the
-//! time until the report is read, because an algorithm learns from these latencies how long it takes until a
-//! refusal arrives.
+//! report also has the age of the end. The leader adds it to the latency of a refusal, or a beat and a
+//! half if that is more, because an algorithm learns from these latencies how long it takes until a refusal
+//! arrives, and at a leader it waits for two beats: that of the report, and that at which it is read.
 //!
 //! The order of the calls of two members is unknown. So a refused call counts with the most calls that the
-//! others may have had in flight since their last reports, within the limit. With fewer, the algorithm would
-//! cut the limit too far, see later that as many calls are accepted, and take this for a limit of the rate.
+//! others had in flight since their last reports, as far as the newest show it, within the limit. With fewer,
+//! the algorithm would cut the limit too far, see later that as many calls are accepted, and take this for a
+//! limit of the rate. At a learned pace, the number in flight is not what calls are refused for.
 //!
 //! A start that is reported after a cut, by a member that had not yet adopted a decision with the cut,
 //! belongs to the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.

@@ -1,4 +1,4 @@
-//! The steps of a process at the store.
+//! The steps of a process at the store. The [parent module](super) defines the terms.
 
 use super::message::{Decide, Decided, Decision, Lead, MemberReport, TakeLead, Term};
 use super::store::{MemoryStore, Reports};

@@ -124,6 +124,22 @@ fn the_beat_is_fast_while_a_share_waits_for_slots_that_another_member_holds_but_
 }
 
 #[test]
+fn the_beat_of_members_without_waiting_calls_stays_slow_while_a_slot_goes_round() {
+    let mut leader = leader(9, None);
+    let idle = |member, seq, version, share| MemberReport { groups: Vec::new(), ..report(member, seq, version, share) };
+    let mut held = (0, 0);
+    let mut shares_seen = Vec::new();
+    for beat in 0..40 {
+        let reports = [idle(1, beat + 1, beat, held.0), idle(2, beat + 1, beat, held.1)];
+        let decided = decide(&mut leader, at(100 * beat), &reports);
+        held = (shares(&decided)[0], shares(&decided)[1]);
+        shares_seen.push(held);
+        assert_eq!(decided.decision.beat_ms, 100, "at beat {beat}");
+    }
+    assert!(shares_seen.contains(&(5, 4)) && shares_seen.contains(&(4, 5)), "{shares_seen:?}");
+}
+
+#[test]
 fn a_refused_call_counts_with_the_calls_of_other_members_that_ended_before_their_reports_were_read() {
     // With 10 calls in flight, the last one of member 1 is refused, and 5 calls of member 2 end. In the order
     // of the reports, the leader would count 5 calls in flight.
@@ -221,7 +237,6 @@ fn a_member_that_leaves_returns_its_share_at_the_next_beat() {
 
 #[test]
 fn damaged_reports_are_bounded_work_and_no_panic() {
-    let mut leader = leader(10, None);
     let ended = EndedCall {
         call: u64::MAX,
         started: u64::MAX,
@@ -231,12 +246,14 @@ fn damaged_reports_are_bounded_work_and_no_panic() {
         version: u64::MAX,
         retry_after_ms: Some(u32::MAX),
     };
-    for (started, ended_calls) in [(u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX)] {
-        for number in [0, 1, u64::MAX >> 12, u64::MAX] {
+    let counts = [(u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX)];
+    for ((started, ended_calls), ends) in counts.into_iter().flat_map(|counts| [(counts, 0), (counts, 3)]) {
+        let mut leader = leader(10, None);
+        for number in [0, 1, 2, u64::MAX >> 12, u64::MAX] {
             let damaged = MemberReport {
                 started,
                 ended: ended_calls,
-                ends: vec![ended; 3],
+                ends: vec![ended; ends],
                 groups: vec![GroupDemand { group: 0, weight: 0, demand: u32::MAX }; 3],
                 ..report(number, number, number, u32::MAX)
             };

@@ -1,11 +1,11 @@
 //! The token limit of an answer, for each API of chat models: the columns and the model of a pipeline file
 //! may set it, and some APIs require one.
 //!
-//! | API | first, if it is set | else | else | else |
-//! | --- | --- | --- | --- | --- |
-//! | chat completions | `max_completion_tokens` of the column | `max_tokens` | `max_completion_tokens` of the model | none |
-//! | Responses | `max_tokens` | `max_output_tokens` of the column | `max_output_tokens` of the model | none |
-//! | Messages of Anthropic | `max_tokens` | | | [`ANTHROPIC_MAX_TOKENS`] |
+//! | API | the first of these that is set |
+//! | --- | --- |
+//! | chat completions | `max_completion_tokens` of the column, `max_tokens`, `max_completion_tokens` of the model |
+//! | Responses | `max_tokens`, `max_output_tokens` of the column, `max_output_tokens` of the model |
+//! | Messages of Anthropic | `max_tokens`, [`ANTHROPIC_MAX_TOKENS`] |
 
 use serde_json::{Map, Value};
 

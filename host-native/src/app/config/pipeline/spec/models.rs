@@ -19,7 +19,7 @@ use crate::app::provider::conversation::ChatApi;
 use crate::app::provider::cost::Price;
 
 /// The provider of a command that names none.
-pub(crate) const COMMAND_PROVIDER: &str = "command";
+pub(in crate::app::config::pipeline) const COMMAND_PROVIDER: &str = "command";
 
 /// One `[[models]]` table.
 #[derive(Clone, Debug)]
