@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | chat completions | `max_completion_tokens` of the column, `max_tokens`, `max_completion_tokens` of the model |
 //! | Responses | `max_tokens`, `max_output_tokens` of the column, `max_output_tokens` of the model |
-//! | Messages of Anthropic | `max_tokens`, [`ANTHROPIC_MAX_TOKENS`] |
+//! | Messages of Anthropic | `max_tokens`, else 4096, which the program sends |
 
 use serde_json::{Map, Value};
 
