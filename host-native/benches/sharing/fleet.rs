@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -44,6 +44,8 @@ struct WorkerProcess {
     child: Child,
     orders: mpsc::UnboundedSender<String>,
     leads: Arc<AtomicBool>,
+    /// The share of the model with slots.
+    share: Arc<AtomicU32>,
     is_killed: bool,
 }
 
@@ -207,6 +209,16 @@ impl Fleet {
         self.workers.iter().position(|worker| !worker.is_killed && worker.leads.load(Ordering::Relaxed))
     }
 
+    /// Returns the processes that were not killed.
+    pub(crate) fn living(&self) -> impl Iterator<Item = usize> {
+        self.workers.iter().enumerate().filter(|(_, worker)| !worker.is_killed).map(|(process, _)| process)
+    }
+
+    /// Returns the sum of the shares of these processes, as far as they have said.
+    pub(crate) fn slots(&self) -> u32 {
+        self.living().map(|process| self.workers[process].share.load(Ordering::Relaxed)).sum()
+    }
+
     /// Kills a process, as `kill -9` does.
     pub(crate) async fn kill(&mut self, process: usize) -> Result<(), BoxError> {
         self.workers[process].is_killed = true;
@@ -243,16 +255,18 @@ impl WorkerProcess {
             }
         });
         let leads = Arc::new(AtomicBool::new(false));
-        let (arrivals, is_leader) = (Arc::clone(arrivals), Arc::clone(&leads));
+        let share = Arc::new(AtomicU32::new(0));
+        let (arrivals, is_leader, slots) = (Arc::clone(arrivals), Arc::clone(&leads), Arc::clone(&share));
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 // The last line of a process that was killed may be incomplete.
-                let Ok(Answer { latency, leads }) = serde_json::from_str(&line) else { continue };
+                let Ok(Answer { latency, leads, share }) = serde_json::from_str(&line) else { continue };
                 is_leader.store(leads, Ordering::Relaxed);
+                slots.store(share, Ordering::Relaxed);
                 arrivals.lock().push(Arrival { process, at: Instant::now(), latency });
             }
         });
-        Ok(Self { child, orders, leads, is_killed: false })
+        Ok(Self { child, orders, leads, share, is_killed: false })
     }
 }
 

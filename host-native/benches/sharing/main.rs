@@ -59,7 +59,19 @@ const LIGHT_PAUSE: Duration = Duration::from_millis(170);
 const START: Duration = Duration::from_secs(3);
 /// The time in which requests that wait are answered when a load ends.
 const SETTLE: Duration = Duration::from_secs(1);
+const EVEN_ANSWERED: &str = "even: answered, % of the capacity";
 const EVEN_REFUSED: &str = "even: refused of 1000";
+const MOVING_ANSWERED: &str = "moving: answered, % of the capacity";
+const MOVING_REFUSED: &str = "moving: refused of 1000";
+/// The rows that are also shown as a part of the figure of one process in the same turn.
+const BESIDE_ONE: [(&str, &str); 4] = [
+    (EVEN_ANSWERED, "even: answered, of what one process has"),
+    (EVEN_REFUSED, "even: refused, of what one process has"),
+    (MOVING_ANSWERED, "moving: answered, of what one process has"),
+    (MOVING_REFUSED, "moving: refused, of what one process has"),
+];
+/// The calls that each process wants at once before one without calls is killed.
+const WANTED_BEFORE_IDLE: usize = 2;
 /// The most time that a layout gets to use the capacity again after a process was killed.
 const RECOVERY: Duration = Duration::from_secs(20);
 /// The time over which answers are counted to see whether the capacity is used.
@@ -116,8 +128,13 @@ fn main() -> Result<(), BoxError> {
     runtime.block_on(async {
         let mut columns = Layout::ALL.map(Column::new);
         for _ in 0..turns {
+            let mut one = None;
             for column in &mut columns {
-                column.turns.push(measure(column.layout, Duration::from_secs(seconds)).await?);
+                let mut figures = measure(column.layout, Duration::from_secs(seconds)).await?;
+                let measured = figures.clone();
+                add_parts(&mut figures, one.as_ref());
+                one.get_or_insert(measured);
+                column.turns.push(figures);
             }
         }
         print_table(&columns);
@@ -167,7 +184,7 @@ impl Column {
         let format = |figure: f64| match figure {
             late if late.is_infinite() => "not in time".to_string(),
             count if row.contains("first 3 s") => format!("{count:.0}"),
-            exact if row.contains("Jain") => format!("{exact:.2}"),
+            exact if row.contains("Jain") || row.ends_with("what one process has") => format!("{exact:.2}"),
             many if many >= 20.0 => format!("{many:.0}"),
             few => format!("{few:.1}"),
         };
@@ -177,6 +194,16 @@ impl Column {
             (Some(least), Some(most)) => format!("{least} to {most}"),
             _ => "–".to_string(),
         }
+    }
+}
+
+/// Adds the rows of [`BESIDE_ONE`]. `one` has the figures of one process; it is `None` for those themselves.
+fn add_parts(figures: &mut Figures, one: Option<&Figures>) {
+    let figure = |of: &Figures, row| of.iter().find(|(name, _)| *name == row).and_then(|(_, figure)| *figure);
+    for (row, part) in BESIDE_ONE {
+        let divided = one.and_then(|one| Some(figure(figures, row)? / figure(one, row)?));
+        // One process may have had no refusal.
+        figures.push((part, divided.filter(|part| part.is_finite())));
     }
 }
 
@@ -191,21 +218,16 @@ async fn measure(layout: Layout, span: Duration) -> Result<Figures, BoxError> {
     let (start, early, even) = busy(&mut fleet, SLOTS, SLOTS_PER_SECOND, span).await?;
     add("even: seconds until 90 % of the capacity", Some(start));
     add("even: refused in the first 3 s", Some(early.refused as f64));
-    add("even: answered, % of the capacity", Some(100.0 * even.per_second() / SLOTS_PER_SECOND));
+    add(EVEN_ANSWERED, Some(100.0 * even.per_second() / SLOTS_PER_SECOND));
     add(EVEN_REFUSED, Some(even.refused_per_1000()));
     add("even: Jain's index of the processes", is_several.then(|| even.jain()));
     let commands = even.commands as f64 / even.seconds / layout.processes() as f64;
     add("even: commands a second to Redis, of a process", matches!(layout, Layout::Shared(_)).then_some(commands));
 
-    let moving = if is_several {
-        eprintln!("{name}: demand that moves");
-        Some(moving(&mut fleet).await?)
-    } else {
-        None
-    };
-    let answered = |moving: &Span| 100.0 * moving.per_second() / SLOTS_PER_SECOND;
-    add("moving: answered, % of the capacity", moving.as_ref().map(answered));
-    add("moving: refused of 1000", moving.as_ref().map(Span::refused_per_1000));
+    eprintln!("{name}: demand that moves");
+    let moving = moving(&mut fleet).await?;
+    add(MOVING_ANSWERED, Some(100.0 * moving.per_second() / SLOTS_PER_SECOND));
+    add(MOVING_REFUSED, Some(moving.refused_per_1000()));
 
     eprintln!("{name}: a rate");
     let (start, early, rate) = busy(&mut fleet, RATE, RATE_PER_SECOND, span).await?;
@@ -226,7 +248,8 @@ async fn measure(layout: Layout, span: Duration) -> Result<Figures, BoxError> {
         add(row, Some(1e3 * (latency.as_secs_f64() - LIGHT_CALL.as_secs_f64())));
     }
 
-    let [killed, led, used] = kill(&mut fleet).await?;
+    let [idle, killed, led, used] = kill(&mut fleet).await?;
+    add("killed, one without calls: seconds until the others have its slots", idle);
     add("killed, one that does not lead: seconds until 90 %", killed);
     add("killed, the leader: seconds until another one leads", led);
     add("killed, the leader: seconds until 90 %", used);
@@ -244,13 +267,17 @@ async fn busy(fleet: &mut Fleet, model: &str, capacity: f64, span: Duration) -> 
     Ok((start.unwrap_or(f64::INFINITY), early, figures))
 }
 
-/// Moves the demand between the processes, so that each one has it once.
+/// Moves the demand between the processes. One process has all of it for the same time.
 async fn moving(fleet: &mut Fleet) -> Result<Span, BoxError> {
     let mut all = Span::default();
-    for turn in 0..4 {
+    for turn in 0..8 {
         let here = turn % fleet.processes();
         for process in 0..fleet.processes() {
-            let wanted = if process == here { WANTED_HERE } else { WANTED_ELSEWHERE };
+            let wanted = match process == here {
+                true if fleet.processes() == 1 => WANTED_HERE + 3 * WANTED_ELSEWHERE,
+                true => WANTED_HERE,
+                false => WANTED_ELSEWHERE,
+            };
             fleet.order(process, SLOTS, wanted, Duration::ZERO)?;
         }
         all.add(fleet.watch(MOVES_EVERY).await?);
@@ -266,13 +293,19 @@ async fn pause(fleet: &mut Fleet) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Kills processes under the even load. Returns the seconds until nine tenths of the capacity were used again
-/// after the death of a process that does not lead; until another process led after the death of the leader;
-/// and until nine tenths of the capacity were used after it. What a layout does not have is `None`.
-async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 3], BoxError> {
+/// Kills processes. Returns the seconds until the others had the slots of a process without calls; until nine
+/// tenths of the capacity were used again after the death of a busy process that does not lead; until another
+/// process led after the death of the leader; and until nine tenths of the capacity were used after it. What
+/// a layout does not have is `None`.
+async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 4], BoxError> {
     let layout = fleet.layout();
     if matches!(layout, Layout::One | Layout::Proxy) {
-        return Ok([None, None, None]);
+        return Ok([None; 4]);
+    }
+    let mut idle = None;
+    if layout == Layout::Shared(4) {
+        eprintln!("{}: a process without calls is killed", layout.name());
+        idle = Some(kill_idle(fleet).await?);
     }
     fleet.order_all(SLOTS, WANTED / layout.processes(), Duration::ZERO)?;
     sleep(START).await;
@@ -280,16 +313,45 @@ async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 3], BoxError> {
     if layout != Layout::Shared(2) {
         eprintln!("{}: a process is killed", layout.name());
         let leader = fleet.leader();
-        let victim = (0..layout.processes()).find(|process| Some(*process) != leader).ok_or("all processes lead")?;
+        let victim = fleet.living().find(|process| Some(*process) != leader).ok_or("all processes lead")?;
         killed = Some(recovery(fleet, victim).await?.1);
     }
     if layout == Layout::Alone {
-        return Ok([killed, None, None]);
+        return Ok([None, killed, None, None]);
     }
     eprintln!("{}: the leader is killed", layout.name());
     let leader = fleet.leader().ok_or("no process leads")?;
     let (led, used) = recovery(fleet, leader).await?;
-    Ok([killed, Some(led), Some(used)])
+    Ok([idle, killed, Some(led), Some(used)])
+}
+
+/// Kills a process that has slots and no calls, while the others begin to want all slots. Returns the seconds
+/// until the others have as many slots as all had, but for one: the limit is probed meanwhile.
+async fn kill_idle(fleet: &mut Fleet) -> Result<f64, BoxError> {
+    let leader = fleet.leader();
+    let victim = fleet.living().find(|process| Some(*process) != leader).ok_or("all processes lead")?;
+    for process in fleet.living().collect::<Vec<_>>() {
+        let wanted = if process == victim { 1 } else { WANTED_BEFORE_IDLE };
+        fleet.order(process, SLOTS, wanted, Duration::ZERO)?;
+    }
+    sleep(START).await;
+    let before = fleet.slots();
+    fleet.order(victim, SLOTS, 0, Duration::ZERO)?;
+    // Its last call has ended, and a report says so.
+    sleep(2 * SETTLE).await;
+    let killed = Instant::now();
+    fleet.kill(victim).await?;
+    for process in fleet.living().collect::<Vec<_>>() {
+        fleet.order(process, SLOTS, WANTED / fleet.processes(), Duration::ZERO)?;
+    }
+    while killed.elapsed() < RECOVERY {
+        sleep(Duration::from_millis(20)).await;
+        fleet.check_processes()?;
+        if fleet.slots() + 1 >= before {
+            return Ok(killed.elapsed().as_secs_f64());
+        }
+    }
+    Ok(f64::INFINITY)
 }
 
 /// Kills a process. Returns the seconds until another one leads, and those until nine tenths of the capacity

@@ -2,7 +2,7 @@
 //! proxy.
 //!
 //! Lines of its standard input say how many clients make calls. For each answer, it writes a line with the
-//! latency and whether it leads.
+//! latency, its share, and whether it leads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -59,6 +59,8 @@ pub(crate) struct Answer {
     pub(crate) latency: Duration,
     /// Whether the process leads the limit of the model with slots.
     pub(crate) leads: bool,
+    /// Its share of that limit; 0 without one.
+    pub(crate) share: u32,
 }
 
 struct Worker {
@@ -135,7 +137,10 @@ impl Worker {
             let Order { model, pause, .. } = order.wait_for(|order| number < order.clients).await?.clone();
             let began = Instant::now();
             while !self.call(&model).await? {}
-            let answer = Answer { latency: began.elapsed(), leads: self.leads() };
+            let latency = began.elapsed();
+            let member = self.gate.as_ref().and_then(|gate| gate.share_status(&key(SLOTS))).map(|status| status.member);
+            let (leads, share) = member.map_or((false, 0), |member| (member.is_leader, member.share));
+            let answer = Answer { latency, leads, share };
             println!("{}", serde_json::to_string(&answer)?);
             sleep(pause).await;
         }
@@ -163,10 +168,5 @@ impl Worker {
             StatusCode::TOO_MANY_REQUESTS if self.gate.is_some() => Ok(false),
             status => Err(format!("expected an answer, found {status}").into()),
         }
-    }
-
-    fn leads(&self) -> bool {
-        let status = self.gate.as_ref().and_then(|gate| gate.share_status(&key(SLOTS)));
-        status.is_some_and(|status| status.member.is_leader)
     }
 }
