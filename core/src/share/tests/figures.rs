@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::oracle::Oracle;
 use crate::call::Completion;
+use crate::limit::LimitChoice;
 use crate::limit::controller::{Controller, Grant};
 use crate::sim::rng::Rng;
 use crate::sim::sharing::{CallEnd, SharingConfig, SharingWorld, SlotProvider};
@@ -14,7 +15,7 @@ use crate::time::{Duration, Instant};
 const SPAN: Duration = Duration::from_secs(120);
 
 fn config(capacity: u32, interval: Option<Duration>, longest_call: Duration) -> SharingConfig {
-    SharingConfig { capacity, interval, longest_call, groups: 2, ..SharingConfig::default() }
+    SharingConfig { capacity, interval, longest_call, weights: alloc::vec![1, 1], ..SharingConfig::default() }
 }
 
 /// Returns the provider after a time in which one process calls it, with this demand.
@@ -176,5 +177,58 @@ fn members_start_no_more_calls_than_the_rate_that_is_divided_between_them() {
         // A pace is quickened by a quarter at most.
         assert!(most <= 20.0 / 0.74, "{most} calls a second of 20: {window:?}");
         assert!(starts as f64 <= most + 4.0, "{starts} calls in second {second}, {most} at most: {window:?}");
+    }
+}
+
+/// Returns the weighted max-min fair parts of a limit, which need not be whole.
+fn fair_parts(limit: f64, claims: &[(f64, f64)]) -> Vec<f64> {
+    let mut parts = alloc::vec![0.0; claims.len()];
+    // Water rises in all claims alike, for each unit of weight, until the limit is used or all have enough.
+    let level = |filled: f64| claims.iter().map(|(weight, demand)| demand.min(weight * filled)).sum::<f64>();
+    let (mut low, mut high) = (0.0, 1e4);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if level(middle) < limit { low = middle } else { high = middle }
+    }
+    for (part, (weight, demand)) in parts.iter_mut().zip(claims) {
+        *part = demand.min(weight * low);
+    }
+    parts
+}
+
+#[test]
+fn groups_get_the_shared_limit_by_their_weights_up_to_one_slot() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let limit = 4 + rng.below(30) as u32;
+        let weights: Vec<u32> = (0..2 + rng.below(2)).map(|_| 1 + rng.below(6) as u32).collect();
+        let fixed = SharingConfig {
+            choice: LimitChoice::Fixed { limit },
+            cap: limit,
+            weights: weights.clone(),
+            ..config(2 * limit, None, Duration::from_millis(300))
+        };
+        let mut world = SharingWorld::new(fixed.clone(), Rng::new(seed), Oracle::new(&fixed)).expect("valid");
+        let mut demands = alloc::vec![0; weights.len()];
+        for p in 0..weights.len() + rng.below(3) as usize {
+            let demand = 1 + rng.below(u64::from(limit)) as u32;
+            world.start_process(demand);
+            demands[p % weights.len()] += demand;
+        }
+        world.advance_to(world.now + Duration::from_secs(2));
+        world.observer.starts.clear();
+        world.advance_to(world.now + Duration::from_secs(30));
+        let mut starts = alloc::vec![0.0; weights.len()];
+        for (id, _) in &world.observer.starts {
+            let p = (0..world.started()).find(|p| world.id(*p) == *id).expect("it is one");
+            starts[p % weights.len()] += 1.0;
+        }
+        let claims: Vec<(f64, f64)> =
+            weights.iter().zip(&demands).map(|(weight, demand)| (f64::from(*weight), f64::from(*demand))).collect();
+        let fair = fair_parts(f64::from(limit), &claims);
+        let (all_fair, all_starts) = (fair.iter().sum::<f64>(), starts.iter().sum::<f64>());
+        let got: Vec<f64> = starts.iter().map(|starts| starts / all_starts * all_fair).collect();
+        let is_fair = got.iter().zip(&fair).all(|(got, fair)| (got - fair).abs() <= 1.0 + 0.05 * fair);
+        assert!(is_fair, "seed {seed}, limit {limit}: {got:?} slots on average of {fair:?}, {claims:?}");
     }
 }

@@ -24,15 +24,21 @@ fn random_config(rng: &mut Rng) -> SharingConfig {
         ..ShareConfig::default()
     };
     let cap = 1 + rng.below(24) as u32;
+    let choice = match rng.below(4) {
+        0 => LimitChoice::Tide(TideConfig::default()),
+        _ => LimitChoice::Aimd,
+    };
+    // AIMD learns no rate.
+    let interval = match rng.below(3) {
+        0 if !choice.is_aimd() => Some(Duration::from_millis(10 + rng.below(300))),
+        _ => None,
+    };
     SharingConfig {
         share,
-        choice: match rng.below(4) {
-            0 => LimitChoice::Tide(TideConfig::default()),
-            _ => LimitChoice::Aimd,
-        },
+        choice,
         cap,
         capacity: 1 + rng.below(u64::from(cap) + 4) as u32,
-        interval: None,
+        interval,
         longest_call: Duration::from_millis([50, 300, 6_000][rng.below(3) as usize]),
         lost: [0, 0, 20, 200][rng.below(4) as usize],
         repeated: [0, 100][rng.below(2) as usize],
@@ -40,7 +46,7 @@ fn random_config(rng: &mut Rng) -> SharingConfig {
         step_timeout: Duration::from_millis([100, 400][rng.below(2) as usize]),
         stops_before_send: true,
         clocks_drift: rng.below(2) == 0,
-        groups: 2,
+        weights: alloc::vec![1, 1 + rng.below(4) as u32],
         budgets: random_budgets(rng),
         most_tokens: 1 + rng.below(30) as u32,
     }
@@ -121,6 +127,7 @@ fn end_faults(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Endi
 struct Totals {
     calls: u64,
     cuts: u64,
+    paced: u64,
     exempt: BTreeMap<Exemption, u64>,
 }
 
@@ -145,7 +152,7 @@ fn run_world(seed: u64) -> Totals {
     }
     heal(&mut world, &mut endings, ttl);
     let oracle = world.observer;
-    Totals { calls: oracle.calls, cuts: oracle.cuts, exempt: oracle.exempt }
+    Totals { calls: oracle.calls, cuts: oracle.cuts, paced: oracle.paced, exempt: oracle.exempt }
 }
 
 /// Ends all faults. After two TTLs, and after its turn, every member starts calls again.
@@ -209,6 +216,7 @@ fn the_shared_limit_holds_in_every_random_world() {
             let world = world.unwrap_or_else(|_| panic!("world {seed} breaks a law; {}", replay(seed)));
             totals.calls += world.calls;
             totals.cuts += world.cuts;
+            totals.paced += world.paced;
             for (exemption, count) in world.exempt {
                 *totals.exempt.entry(exemption).or_default() += count;
             }
@@ -227,9 +235,13 @@ fn the_shared_limit_holds_in_every_random_world() {
     });
     let sum = |of: &dyn Fn(&Totals) -> u64| totals.iter().map(of).sum::<u64>();
     let (calls, cuts) = (sum(&|totals| totals.calls), sum(&|totals| totals.cuts));
+    let paced = sum(&|totals| totals.paced);
     let exempt = [Exemption::E1, Exemption::E2, Exemption::E3, Exemption::E4]
         .map(|exemption| sum(&|totals| totals.exempt.get(&exemption).copied().unwrap_or(0)));
-    std::println!("{worlds} worlds: {calls} calls, {cuts} cuts, exempt by E1 to E4: {exempt:?}");
+    std::println!(
+        "{worlds} worlds: {calls} calls, {cuts} cuts, {paced} paced decisions, exempt by E1 to E4: {exempt:?}"
+    );
+    assert!(worlds < WORLDS || paced > 0, "rates are shared");
     assert!(worlds < WORLDS || exempt.iter().all(|count| *count > 0), "each exemption is used: {exempt:?}");
     assert!(worlds < WORLDS || exempt.iter().sum::<u64>() < calls / 4, "exemptions are rare: {exempt:?} of {calls}");
 }
@@ -280,7 +292,7 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
         step_timeout: Duration::from_millis(60),
         stops_before_send: false,
         clocks_drift: false,
-        groups: 2,
+        weights: alloc::vec![1, 1],
         budgets: alloc::vec![BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 10).with_burst(2)],
         most_tokens: 1,
     };

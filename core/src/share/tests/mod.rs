@@ -6,7 +6,9 @@ mod cost;
 mod cost_session;
 mod figures;
 mod laws;
+mod messages;
 mod oracle;
+mod primaries;
 mod story;
 
 use alloc::boxed::Box;

@@ -32,6 +32,7 @@ struct Adopted {
     /// The equal part of its limit.
     part: u32,
     members: u32,
+    pace: Duration,
     /// The end of the lease, by the clock of the member.
     lease_until: Instant,
     at: Instant,
@@ -59,6 +60,8 @@ struct MemberView {
     finished: Vec<(Outcome, u64)>,
     /// The refused calls that no adopted decision has acknowledged, by their place in `finished`.
     frozen: Vec<u64>,
+    /// The latest grant under a lease, and the shortest interval between two calls that applied since then.
+    paced: Option<(Instant, Duration)>,
     last_start: Instant,
 }
 
@@ -148,6 +151,8 @@ pub(super) struct Oracle {
     pub(super) starts: Vec<(MemberId, Instant)>,
     /// The number of cuts of the limit.
     pub(super) cuts: u64,
+    /// The number of decisions with a rate.
+    pub(super) paced: u64,
     /// The number of calls by exemption.
     pub(super) exempt: BTreeMap<Exemption, u64>,
     pub(super) budgets: BudgetOracle,
@@ -169,6 +174,7 @@ impl Oracle {
             calls: 0,
             starts: Vec::new(),
             cuts: 0,
+            paced: 0,
             exempt: BTreeMap::new(),
             budgets: BudgetOracle::new(&config.budgets),
         }
@@ -194,6 +200,7 @@ impl SharingObserver for Oracle {
             calls: BTreeMap::new(),
             finished: Vec::new(),
             frozen: Vec::new(),
+            paced: None,
             last_start: Instant::ZERO,
         };
         self.members.insert(id, view);
@@ -223,6 +230,10 @@ impl SharingObserver for Oracle {
         if let Some((_, ended)) = seen {
             view.frozen.retain(|number| *number >= ended);
         }
+        let pace = Duration::from_nanos(given.map_or(0, |given| given.pace_ns));
+        if let Some((_, shortest)) = &mut view.paced {
+            *shortest = pace.min(*shortest);
+        }
         let (limit, members) = (decision.limit as usize, decision.shares.len());
         let is_first = |place: usize| usize::from(place < limit % members);
         let part = decision.shares.keys().position(|other| *other == id);
@@ -232,6 +243,7 @@ impl SharingObserver for Oracle {
             share: given.map_or(0, |given| given.share),
             members: members as u32,
             part: part.map_or(0, |place| (limit / members + is_first(place)) as u32),
+            pace,
             lease_until: seen.map_or(Instant::ZERO, |(sent, _)| sent + ttl),
             at: local,
         });
@@ -293,8 +305,16 @@ impl SharingObserver for Oracle {
         view.made += 1;
     }
 
-    fn on_decision_made(&mut self, now: Instant, local: Instant, decision: &Decision) {
+    fn on_decision_made(&mut self, now: Instant, local: Instant, decide: &Decide) {
         self.exempt_calls(now);
+        let Decide { decision, snapshot } = decide;
+        let interval = snapshot.interval_ns.unwrap_or(0) as f64;
+        let paces = decision.shares.values().map(|given| given.pace_ns).filter(|pace| *pace > 0);
+        let rates: f64 = paces.map(|pace| interval / pace as f64).sum();
+        // A member without waiting calls has the least part.
+        let most = 1.0 + decision.shares.len() as f64 / 65_536.0;
+        assert!(rates <= most, "the members together keep to the rate: {rates}");
+        self.paced += u64::from(rates > 0.0);
         let fast = self.share.fast_beat;
         let view = self.leaders.get_mut(&decision.term).expect("a leader makes decisions");
         assert!(decision.version > view.version, "versions rise");
@@ -390,6 +410,11 @@ impl SharingObserver for Oracle {
             Some(adopted) if is_leased => {
                 assert!(in_flight <= adopted.share, "a member stays within its share");
                 assert!(in_flight + frozen <= adopted.share, "rule 2: a refused slot is frozen");
+                if let Some((before, shortest)) = view.paced.replace((local, adopted.pace)) {
+                    // A call that is late by a quarter of the interval does not make the next one late.
+                    let (gap, least) = ((local - before).as_nanos(), shortest.as_nanos() / 4 * 3);
+                    assert!(gap >= least, "a member keeps to its part of the rate: {gap} ns, {least} at least");
+                }
                 (adopted.place, adopted.version)
             }
             _ => (0, 0),

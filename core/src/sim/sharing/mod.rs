@@ -45,6 +45,7 @@ mod sample;
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -98,8 +99,8 @@ pub struct SharingConfig {
     pub stops_before_send: bool,
     /// Whether clocks drift and have different origins.
     pub clocks_drift: bool,
-    /// The number of groups, at least 1. Each process calls for one of them, and they take turns.
-    pub groups: u64,
+    /// The weights of the groups, at least one. Each process calls for one of them, and they take turns.
+    pub weights: Vec<u32>,
     /// The budgets of the calls, which the processes share.
     pub budgets: Vec<BudgetConfig>,
     /// The most tokens that a call is estimated to use, at least 1.
@@ -141,11 +142,24 @@ impl Default for SharingConfig {
             step_timeout: Duration::from_secs(1),
             stops_before_send: false,
             clocks_drift: false,
-            groups: 1,
+            weights: vec![1],
             budgets: Vec::new(),
             most_tokens: 1,
         }
     }
+}
+
+/// What happens to a message between a process and the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives in time.
+    Arrives,
+    /// It arrives after the process has given up waiting for the reply.
+    IsLate,
+    /// It arrives in time, and once more late.
+    IsRepeated,
+    /// It never arrives.
+    IsLost,
 }
 
 /// A step of a process at the store: the process, its role, and the number of the step in the world.
@@ -181,6 +195,8 @@ struct Numbered {
     /// Its calls at the provider, and those of the processes before it.
     in_flight: u32,
     is_disconnected: bool,
+    /// Whether it reaches the second primary.
+    is_on_second: bool,
 }
 
 /// Processes, their store and their provider.
@@ -193,6 +209,8 @@ pub struct SharingWorld<O = ()> {
     pub now: Instant,
     rng: Rng,
     store: MemoryStore,
+    /// The other primary after a failover, while there are two.
+    second: Option<MemoryStore>,
     store_is_down: bool,
     /// Earlier states of the store, newest last, with the number of decisions published then.
     backups: Vec<(Instant, MemoryStore, usize)>,
@@ -206,6 +224,8 @@ pub struct SharingWorld<O = ()> {
     latest_step: u64,
     /// The provider.
     pub provider: SlotProvider,
+    /// What happens to the next messages, in their order. Later ones go by [`SharingWorld::config`].
+    pub fates: VecDeque<Fate>,
     /// The number of decisions that the store has accepted.
     published: usize,
     /// By number of the process.
@@ -230,6 +250,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             now: START,
             rng,
             store: MemoryStore::default(),
+            second: None,
             store_is_down: false,
             backups: Vec::new(),
             processes: Vec::new(),
@@ -238,6 +259,7 @@ impl<O: SharingObserver> SharingWorld<O> {
             latest_event: 0,
             latest_step: 0,
             provider: SlotProvider::default(),
+            fates: VecDeque::new(),
             published: 0,
             numbers: Vec::new(),
             leased: BTreeSet::new(),
@@ -256,7 +278,8 @@ impl<O: SharingObserver> SharingWorld<O> {
     /// Starts a process with a demand of so many calls, in flight or waiting, and returns its index, which is
     /// new.
     pub fn start_process(&mut self, demand: u32) -> usize {
-        self.numbers.push(Numbered { latest: self.processes.len(), in_flight: 0, is_disconnected: false });
+        let latest = self.processes.len();
+        self.numbers.push(Numbered { latest, in_flight: 0, is_disconnected: false, is_on_second: false });
         self.start(self.numbers.len() - 1, demand)
     }
 
@@ -389,6 +412,29 @@ impl<O: SharingObserver> SharingWorld<O> {
         self.observer.on_lost_writes(self.now, published, term);
     }
 
+    /// Makes a failover with two primaries: from now on, these processes reach a new one, which lacks the
+    /// writes of the last `lag`. The others reach the old one. Observers are not told which is which.
+    pub fn split(&mut self, moved: &[usize], lag: Duration) {
+        let until = self.now.as_nanos().saturating_sub(lag.as_nanos());
+        let backup = self.backups.iter().rfind(|(at, ..)| at.as_nanos() <= until);
+        self.second = Some(backup.map(|(_, store, _)| store.clone()).unwrap_or_default());
+        for p in moved {
+            self.numbers[self.processes[*p].number].is_on_second = true;
+        }
+    }
+
+    /// Ends this: all processes reach the new primary.
+    pub fn end_split(&mut self) {
+        self.store = self.second.take().unwrap_or_default();
+        self.numbers.iter_mut().for_each(|numbered| numbered.is_on_second = false);
+    }
+
+    /// Returns the primary that a process reaches.
+    fn store_of(&mut self, p: usize) -> &mut MemoryStore {
+        let second = self.second.as_mut().filter(|_| self.numbers[self.processes[p].number].is_on_second);
+        second.unwrap_or(&mut self.store)
+    }
+
     fn is_disconnected(&self, p: usize) -> bool {
         self.numbers[self.processes[p].number].is_disconnected
     }
@@ -454,14 +500,29 @@ impl<O: SharingObserver> SharingWorld<O> {
         let sent = Sent { p, role, number: self.latest_step };
         let timeout = self.config.step_timeout;
         self.schedule(self.now + timeout, Step::AtProcess(sent, Err(format!("no reply within {timeout}"))));
-        if !self.is_disconnected(p) && self.rng.below(1_000) >= self.config.lost {
-            let copies = 1 + u64::from(self.rng.below(1_000) < self.config.repeated);
-            for _ in 0..copies {
-                let at = self.now + self.delay();
+        if !self.is_disconnected(p) {
+            for at in self.arrivals(true) {
                 self.schedule(at, Step::AtStore(sent, step.clone()));
             }
         }
         sent
+    }
+
+    /// Returns when the next message arrives, if at all. A step can arrive twice; a process ignores a second
+    /// reply.
+    fn arrivals(&mut self, is_step: bool) -> Vec<Instant> {
+        let late = self.now + self.config.step_timeout + self.config.delay;
+        match self.fates.pop_front() {
+            Some(Fate::Arrives) => vec![self.now + self.delay()],
+            Some(Fate::IsLate) => vec![late],
+            Some(Fate::IsRepeated) => vec![self.now + self.delay(), late],
+            Some(Fate::IsLost) => Vec::new(),
+            None if self.rng.below(1_000) < self.config.lost => Vec::new(),
+            None => {
+                let is_repeated = is_step && self.rng.below(1_000) < self.config.repeated;
+                (0..=u32::from(is_repeated)).map(|_| self.now + self.delay()).collect()
+            }
+        }
     }
 
     fn delay(&mut self) -> Duration {
@@ -475,17 +536,17 @@ impl<O: SharingObserver> SharingWorld<O> {
         let newest = |store: &MemoryStore| store.decisions_since(Term::default(), 0);
         let reply = match step {
             StoreStep::TakeLead(request) => {
-                let lead = self.store.take_lead(request);
+                let lead = self.store_of(sent.p).take_lead(request);
                 if lead.term == request.term {
                     self.observer.on_lead(self.now, &lead);
                 }
                 StoreReply::Lead(lead)
             }
             StoreStep::Decide { decide, read } => {
-                let (decision, before) = (decide.decision.clone(), newest(&self.store));
-                let decided = self.store.decide(decide, read);
+                let (decision, before) = (decide.decision.clone(), newest(self.store_of(sent.p)));
+                let decided = self.store_of(sent.p).decide(decide, read);
                 let version = |of: &Option<Decision>| of.as_ref().map(|newest| newest.version);
-                let after = newest(&self.store);
+                let after = newest(self.store_of(sent.p));
                 if version(&after) != version(&before) && after.as_ref() == Some(&decision) {
                     self.published += 1;
                     self.observer.on_published(self.now, &decision);
@@ -494,7 +555,7 @@ impl<O: SharingObserver> SharingWorld<O> {
                 self.observer.on_term(self.now, decided.term);
                 StoreReply::Decided(decided)
             }
-            step => self.store.run(step),
+            step => self.store_of(sent.p).run(step),
         };
         if self.backups.last().is_none_or(|(at, ..)| self.now - *at >= Duration::from_millis(10)) {
             self.backups.push((self.now, self.store.clone(), self.published));
@@ -502,9 +563,8 @@ impl<O: SharingObserver> SharingWorld<O> {
                 self.backups.remove(0);
             }
         }
-        if self.rng.below(1_000) >= self.config.lost {
-            let at = self.now + self.delay();
-            self.schedule(at, Step::AtProcess(sent, Ok(reply)));
+        for at in self.arrivals(false) {
+            self.schedule(at, Step::AtProcess(sent, Ok(reply.clone())));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What can be seen of a world from outside of its processes.
 
 use crate::call::Outcome;
-use crate::share::{Decision, Lead, MemberId, MemberReport, Term};
+use crate::share::{Decide, Decision, Lead, MemberId, MemberReport, Term};
 use crate::time::Instant;
 
 /// Sees what crosses the borders of the processes: messages, clocks and calls. Each method is called as it
@@ -23,7 +23,7 @@ pub trait SharingObserver {
     /// A leader processes reports, and makes a decision next.
     fn on_reports(&mut self, now: Instant, term: Term, local: Instant, reports: &[MemberReport]) {}
     /// A leader has made a decision, and sends it to the store.
-    fn on_decision_made(&mut self, now: Instant, local: Instant, decision: &Decision) {}
+    fn on_decision_made(&mut self, now: Instant, local: Instant, decide: &Decide) {}
     /// The store accepts a decision.
     fn on_published(&mut self, now: Instant, decision: &Decision) {}
     /// The store has this term now.

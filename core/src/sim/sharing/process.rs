@@ -91,7 +91,7 @@ impl Process {
     }
 
     /// Makes the steps that are due, as [`SharedLimit::update`](crate::gate::SharedLimit::update) does.
-    fn update(&mut self, local: Instant, group: u64, cap: u32) {
+    fn update(&mut self, local: Instant, (group, weight): (u64, u32), cap: u32) {
         if self.session.poll_timeout().is_none_or(|at| at > local) {
             return;
         }
@@ -102,7 +102,7 @@ impl Process {
             self.session.set_wallets(wallets);
         }
         self.session.set_budgets(self.budgets.configs.clone());
-        let demand = GroupDemand { group, weight: 1, demand: self.demand.max(self.in_flight()) };
+        let demand = GroupDemand { group, weight, demand: self.demand.max(self.in_flight()) };
         self.session.handle_timeout(local, &[demand], cap);
     }
 
@@ -149,14 +149,15 @@ impl<O: SharingObserver> SharingWorld<O> {
     /// arms the timer.
     pub(super) fn after(&mut self, p: usize) {
         let local = self.local(p);
-        let (group, cap) = (p as u64 % self.config.groups.max(1), self.config.cap);
-        self.processes[p].update(local, group, cap);
+        let (group, cap) = (p % self.config.weights.len().max(1), self.config.cap);
+        let weight = self.config.weights.get(group).copied().unwrap_or(1);
+        self.processes[p].update(local, (group as u64, weight), cap);
         for role in Role::ALL {
             let Some(step) = self.processes[p].session.poll_step(role) else { continue };
             match &step {
                 StoreStep::Report(report) => self.observer.on_report_sent(local, report),
                 StoreStep::TakeLead(request) => self.processes[p].requested = request.term,
-                StoreStep::Decide { decide, .. } => self.observer.on_decision_made(self.now, local, &decide.decision),
+                StoreStep::Decide { decide, .. } => self.observer.on_decision_made(self.now, local, decide),
                 StoreStep::DecisionsSince { .. } | StoreStep::ReportsSince(_) => {}
             }
             self.processes[p].awaited[role as usize] = Some(self.send(p, role, &step));

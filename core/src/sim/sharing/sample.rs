@@ -211,7 +211,7 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     fn process_sample(&self, number: usize) -> ProcessSample {
-        let &Numbered { latest, in_flight, is_disconnected } = &self.numbers[number];
+        let &Numbered { latest, in_flight, is_disconnected, is_on_second: _ } = &self.numbers[number];
         let process = &self.processes[latest];
         let (is_connected, demand) = (!is_disconnected, process.demand);
         if !process.is_alive {
