@@ -22,7 +22,7 @@ use ratatui::widgets::{Block, LineGauge, Paragraph, Row, Table};
 use ratatui::{Frame, Terminal};
 
 use crate::app::render::table::{format_seconds, percent};
-use crate::app::report::progress::{ColumnView, IdleView, ProgressView, ProviderView};
+use crate::app::report::progress_view::{ColumnView, IdleView, ProgressView, ProviderView};
 
 /// The number of messages that the dashboard keeps for its screen.
 const MAX_MESSAGES: usize = 100;

@@ -1,6 +1,6 @@
 //! Samples of the progress of a run over time, in bounded memory.
 
-use crate::app::report::progress::ProgressView;
+use crate::app::report::progress_view::ProgressView;
 
 /// The maximum number of samples, which is more than a chart has pixels. When it is reached, every second
 /// sample is removed and the stride is doubled.

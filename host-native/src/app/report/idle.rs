@@ -5,7 +5,7 @@ use std::fmt;
 use tidegate_core::observe::{CauseShare, ResourceFigures, RunFigures};
 
 use crate::app::render::table::{percent, row, slot_seconds, write_table};
-use crate::app::report::progress::IdleView;
+use crate::app::report::progress_view::IdleView;
 
 /// Writes a table with the idle time of each model: a line with the total, then a line for each cause,
 /// largest first.

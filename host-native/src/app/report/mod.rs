@@ -6,6 +6,7 @@ pub mod dashboard;
 mod history;
 pub(crate) mod idle;
 pub mod progress;
+pub mod progress_view;
 pub mod summary;
 
 use maud::{Markup, html};
@@ -15,7 +16,7 @@ use crate::app::render;
 use crate::app::render::chart::Chart;
 use crate::app::render::table::{format_seconds, percent, row};
 use crate::app::report::idle::idle_table;
-use crate::app::report::progress::{ProgressView, ProviderView};
+use crate::app::report::progress_view::{ProgressView, ProviderView};
 use crate::app::report::summary::Summary;
 
 pub use history::ProgressHistory;
@@ -91,7 +92,7 @@ fn charts(samples: &[ProgressView]) -> Markup {
     for (at, column) in last.columns.iter().enumerate() {
         let title = format!("Column {}", column.name);
         let mut chart = Chart::new(&title, seconds, column.total as f64);
-        let of = |value: fn(&progress::ColumnView) -> u64| {
+        let of = |value: fn(&progress_view::ColumnView) -> u64| {
             samples.iter().filter_map(move |view| Some((view.elapsed, value(view.columns.get(at)?) as f64)))
         };
         chart.area("flight", "in progress", of(|column| column.in_work));

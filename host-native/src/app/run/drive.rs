@@ -19,8 +19,9 @@ use crate::app::provider::cost::{Ledger, LedgerStop, Money};
 use crate::app::replay::LogWriter;
 use crate::app::report::ProgressHistory;
 use crate::app::report::idle::idle_views;
-use crate::app::report::progress::{
-    AcceptedView, ColumnView, ProgressReporter, ProgressView, ProviderView, REFRESH, TogetherView, outage_text,
+use crate::app::report::progress::{ProgressReporter, REFRESH};
+use crate::app::report::progress_view::{
+    AcceptedView, ColumnView, ProgressView, ProviderView, TogetherView, outage_text,
 };
 use crate::app::run::batch_jobs::BatchJobs;
 use crate::app::run::exit_status::{RunEnd, run_totals};

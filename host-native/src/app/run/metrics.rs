@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::app::error::Error;
 use crate::app::openmetrics::{self, ShareGauges};
-use crate::app::report::progress::ProgressView;
+use crate::app::report::progress_view::ProgressView;
 use crate::share::ShareStatus;
 
 /// The metrics page of a run. It is closed when this is dropped.
@@ -196,7 +196,7 @@ fn register_shares(registry: &mut Registry, shares: &[ShareStatus]) {
 mod tests {
     use super::*;
     use crate::app::provider::cost::Money;
-    use crate::app::report::progress::{ColumnView, ProviderView};
+    use crate::app::report::progress_view::{ColumnView, ProviderView};
     use tidegate_core::limit::LimitChoice;
     use tidegate_core::share::MemberState;
 

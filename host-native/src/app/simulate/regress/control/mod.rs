@@ -21,7 +21,8 @@ use tidegate_core::sim::suite::control::{
 
 use crate::app::error::Error;
 use crate::app::render::table::write_table;
-use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView};
+use crate::app::report::progress::ProgressReporter;
+use crate::app::report::progress_view::{ColumnView, ProgressView};
 
 pub use page::page;
 pub use peers::PeerRecord;

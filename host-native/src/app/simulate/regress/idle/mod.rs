@@ -16,7 +16,8 @@ use tidegate_core::time::Duration;
 
 use crate::app::error::Error;
 use crate::app::render::table::{format_seconds, row, write_table};
-use crate::app::report::progress::{ColumnView, ProgressReporter, ProgressView, REFRESH};
+use crate::app::report::progress::{ProgressReporter, REFRESH};
+use crate::app::report::progress_view::{ColumnView, ProgressView};
 
 pub use baseline::{Baseline, Difference, describe_differences};
 pub use page::page;
