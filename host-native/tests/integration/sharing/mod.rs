@@ -364,7 +364,10 @@ async fn a_run_shares_the_limits_of_its_models_and_shows_its_last_share() {
     let sharing = format!("shares limits as `test` over redis://127.0.0.1:{}/0", server.port());
     scratch.run(&["check", "pipeline.toml"]).assert(0, &[&sharing, "no process has shared a limit in the last day"]);
     let last_share = "shared: mock/writer/chat: 4 of 4 slots, 1 process, leader ";
-    scratch.run(&["run", "pipeline.toml"]).assert(0, &[&sharing, last_share, " (this one)"]);
+    let run = ["run", "pipeline.toml", "--report", "report.html"];
+    scratch.run(&run).assert(0, &[&sharing, last_share, " (this one)"]);
+    let report = std::fs::read_to_string(scratch.path("report.html")).unwrap();
+    assert!(report.contains(last_share), "{report}");
     assert!(is_left(&server, "mock/writer/chat"));
     let limit = "             mock/writer/chat: 4 slots, no process now, newest decision ";
     scratch.run(&["check", "pipeline.toml"]).assert(0, &[&sharing, limit]);

@@ -346,8 +346,8 @@ impl<'a> ModelCalls<'a> {
     }
 
     /// Makes one call, after waiting for a slot: of the first model that can be used among those from the
-    /// place `from` on. `estimates` has the estimated tokens of a call of each model. `attempt` receives the
-    /// place of the model. Returns it with the answer or error.
+    /// place `from` on. `estimates` has the estimated tokens of a call of each model; models beyond it are not
+    /// called. `attempt` receives the place of the model. Returns it with the answer or error.
     async fn call_usable<T, F>(
         &self,
         column: &str,
@@ -362,8 +362,9 @@ impl<'a> ModelCalls<'a> {
         let (Some(caller), Some(first)) = (self.caller, models.get(from)) else {
             return Err((from, FillError::no_client(column)));
         };
-        let providers: Vec<&Provider> = models.iter().map(|model| &*model.provider).collect();
-        let admission = self.admission(caller.group, first.fallbacks, estimates);
+        let providers: Vec<&Provider> = models.iter().zip(estimates).map(|(model, _)| &*model.provider).collect();
+        let fallbacks = first.fallbacks.filter(|_| from + 1 < providers.len());
+        let admission = self.admission(caller.group, fallbacks, estimates);
         let answer = Provider::call_usable(&providers, from, admission, attempt).await;
         answer.map_err(|(at, failure)| (at, fill_error(failure)))
     }
