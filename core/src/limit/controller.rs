@@ -220,6 +220,12 @@ impl Controller {
         self.refresh(now);
     }
 
+    /// Bounds the limit of the algorithm by `most`, and by the cap, until the next call of this.
+    pub(crate) fn bound(&mut self, now: Instant, most: u32) {
+        self.algorithm.set_max(now, most.min(self.effective_max), false);
+        self.refresh(now);
+    }
+
     /// Updates the cached results of the algorithm after an input, or after a change of the algorithm itself.
     pub(crate) fn refresh(&mut self, now: Instant) {
         let uses_time = self.algorithm.uses_time();

@@ -253,9 +253,10 @@ fn a_leader_that_was_suspended_reclaims_a_share_no_earlier_than_its_holder_stops
 fn a_log_without_one_kind_of_input_of_a_share_is_replayed_to_another_digest() {
     let world = World::run(OnLoss::Share, tide());
     let [(log, digest), (others, other_digest)] = [0, 1].map(|process| world.processes[process].log());
-    let kinds: [(&str, IsKind); 6] = [
+    let kinds: [(&str, IsKind); 7] = [
         ("the share", |command| matches!(command, RequestCommand::ShareLimit { .. })),
         ("timeouts", |command| drives(command, |command| *command == MemberCommand::HandleTimeout)),
+        ("moves of the demand", |command| drives(command, |command| *command == MemberCommand::MoveDemand)),
         ("decisions", |command| drives(command, |command| matches!(command, MemberCommand::OnDecision(_)))),
         ("suspensions", |command| matches!(command, RequestCommand::SetSuspended { .. })),
         ("changes of the limit", |command| matches!(command, RequestCommand::RefreshLimit { .. })),

@@ -34,10 +34,9 @@ pub struct ShareConfig {
     /// The time between two reports of a member, and between two decisions, at least `fast_beat`. Default 100
     /// ms.
     pub beat: Duration,
-    /// Replaces `beat` for the time of `fast_for` after a pause begins, or after the limit moves by more than
-    /// one, and while calls wait for slots that others hold. Above zero, at most `beat`. Default 20 ms.
+    /// Replaces `beat` while shares move: see [`share`](super). Above zero, at most `beat`. Default 20 ms.
     pub fast_beat: Duration,
-    /// How long `fast_beat` applies at a time. Zero means never. Default 1 s.
+    /// How long `fast_beat` applies at a time, at most. Zero means never. Default 1 s.
     pub fast_for: Duration,
     /// How long a member reads no new decision before it takes the lead, above `beat`. Default 1.5 s.
     pub takeover_after: Duration,

@@ -24,6 +24,9 @@ const GROUPS: usize = 32;
 /// The most ended calls that a report repeats. Older ones still count as ended, but their outcome is lost.
 const ENDS: usize = 1_024;
 
+/// For how many beats the beat is the fast one after the demand of the member has moved.
+const MOVES_FOR: u64 = 2;
+
 /// A call that is late by at most 1/`LATE` of the interval does not shift the schedule of the pace.
 const LATE: u64 = 4;
 
@@ -48,6 +51,8 @@ pub enum MemberEffect {
 pub enum MemberCommand {
     /// [`Member::handle_timeout`].
     HandleTimeout,
+    /// [`Member::set_demand`] that returned `true`. The demand itself changes only reports.
+    MoveDemand,
     /// [`Member::on_decision`]. The shares of the other members are empty: a member uses only their number
     /// and order.
     OnDecision(Decision),
@@ -173,8 +178,13 @@ pub struct Member {
     is_scarce: bool,
     wallets: BTreeMap<BudgetKey, WalletReport>,
     leaves: bool,
+    /// The beat that the leader has set.
     beat: Duration,
     next_beat: Instant,
+    /// Whether calls waited for slots more recently than slots were idle.
+    lacks_slots: bool,
+    /// Until when the beat is the fast one because the demand has moved.
+    fast_until: Instant,
 
     /// The newest decision that was read.
     newest: (Term, u64),
@@ -239,6 +249,8 @@ impl Member {
             leaves: false,
             beat: config.beat,
             next_beat: now,
+            lacks_slots: false,
+            fast_until: now,
             newest: (Term::default(), 0),
             term: Term::default(),
             requested: None,
@@ -260,7 +272,7 @@ impl Member {
                 self.lost_at = self.lost_at.max(now + self.config.ttl);
             }
             self.is_lost = now >= self.lost_at;
-            self.next_beat = now + self.beat;
+            self.next_beat = now + if now < self.fast_until { self.config.fast_beat } else { self.beat };
             self.report(now);
             self.effects.push_back(MemberEffect::ReadDecision);
         }
@@ -334,7 +346,10 @@ impl Member {
 
     /// Sets the demand: for each group, the calls in flight or waiting. `groups` contains each group at most
     /// once. The groups beyond the 32 largest count as one. O(n log n) for n groups.
-    pub fn set_demand(&mut self, groups: &[GroupDemand]) {
+    ///
+    /// If calls wait where slots were idle, or the other way round, slots move between this member and
+    /// others, which takes a few beats. So these are fast ones then. Returns whether this is the case.
+    pub fn set_demand(&mut self, now: Instant, groups: &[GroupDemand]) -> bool {
         self.groups = groups.to_vec();
         self.groups.sort_by_key(|group| (core::cmp::Reverse(group.demand), group.group));
         if self.groups.len() > GROUPS {
@@ -343,6 +358,12 @@ impl Member {
             let (weight, demand) = (sum(|group| group.weight.max(1)), sum(|group| group.demand));
             self.groups.push(GroupDemand { group: 0, weight, demand });
         }
+        let has_moved = self.has_moved();
+        if has_moved {
+            let now = self.time.observe(now);
+            self.hurry(now);
+        }
+        has_moved
     }
 
     /// Sets the states of the shared budgets, which the next report contains.
@@ -364,6 +385,10 @@ impl Member {
         let now = self.to_member(now);
         match command {
             MemberCommand::HandleTimeout => self.handle_timeout(now),
+            MemberCommand::MoveDemand => {
+                let now = self.time.observe(now);
+                self.hurry(now);
+            }
             MemberCommand::OnDecision(decision) => {
                 self.on_decision(now, decision);
             }
@@ -510,6 +535,22 @@ impl Member {
             leaves: self.leaves,
             budgets: self.wallets.clone(),
         }));
+    }
+
+    /// Returns whether calls wait where slots were idle, or the other way round. One call or slot does not
+    /// count.
+    fn has_moved(&mut self) -> bool {
+        let wanted = self.groups.iter().fold(0, |sum: u32, group| sum.saturating_add(group.demand));
+        let (lacks, spares) = (wanted > self.share.saturating_add(1), wanted.saturating_add(1) < self.share);
+        let has_moved = if self.lacks_slots { spares } else { lacks };
+        self.lacks_slots ^= has_moved;
+        has_moved
+    }
+
+    /// Makes the beat the fast one for a while.
+    fn hurry(&mut self, now: Instant) {
+        let beats = Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(MOVES_FOR));
+        self.fast_until = now + beats.min(self.config.fast_for);
     }
 
     /// Returns whether the beat is overdue by a TTL, so that the process was suspended for at least this

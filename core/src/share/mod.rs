@@ -25,10 +25,16 @@
 //! # The cycle
 //!
 //! Each *beat* (100 ms), a member writes its report and reads the newest decision, and the leader reads the
-//! reports and writes a decision. For one second after a pause begins, or after the limit moves by more than
-//! one, the beat is 20 ms. So it is while calls wait for more than one slot that other members still hold,
-//! for example after the demand has moved, but for no longer than a second at a time. These and the following
-//! times are the defaults of [`ShareConfig`].
+//! reports and writes a decision. While shares move, the beat is 20 ms:
+//!
+//! | whose beat | when | for how long |
+//! | --- | --- | --- |
+//! | all | a pause begins, or the limit moves by more than one | a second |
+//! | all | the limit moves by one, in a probe | one beat of 100 ms |
+//! | all | calls wait for more than one slot that other members still hold | a second at most |
+//! | that of a member | calls wait for slots where slots were idle, or the other way round | two beats |
+//!
+//! These and the following times are the defaults of [`ShareConfig`].
 //!
 //! Every message can be lost, delayed, repeated or reordered. A [`MemberReport`] is cumulative: it
 //! repeats the ends of calls until a decision acknowledges them, and counts them, so that none is processed
@@ -104,6 +110,10 @@
 //! others had in flight since their last reports, as far as the newest show it, within the limit. With fewer,
 //! the algorithm would cut the limit too far, see later that as many calls are accepted, and take this for a
 //! limit of the rate. At a learned pace, the number in flight is not what calls are refused for.
+//!
+//! Each answer may raise the limit of the algorithm, and a report has the ends of many calls, while the calls
+//! that then start are refused in a later one. So after the first refusal, the limit rises by an eighth at
+//! most from one decision to the next, and by one at least.
 //!
 //! A start that is reported after a cut, by a member that had not yet adopted a decision with the cut,
 //! belongs to the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.

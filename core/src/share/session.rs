@@ -179,8 +179,11 @@ impl<L: RawMutex> Session<L> {
         let now = self.member.to_member(now);
         let steps = &mut self.steps;
         let newest = self.newest;
+        let log = &mut self.log;
         self.member.with(|member| {
-            member.set_demand(demand);
+            if member.set_demand(now, demand) {
+                log.member(|| MemberCommand::MoveDemand);
+            }
             member.handle_timeout(now);
             while let Some(effect) = member.poll_effect() {
                 steps.push_back(match effect {

@@ -26,6 +26,9 @@ impl Coordinator {
         let is_paused = !pause.is_zero();
         if limit.abs_diff(self.last_limit) > 1 || (is_paused && !self.was_paused) {
             self.fast_until = now + self.config.fast_for;
+        } else if limit != self.last_limit {
+            // A probe begins or ends. A refused one keeps slots idle until a decision acknowledges it.
+            self.fast_until = self.fast_until.max(now + self.config.beat.min(self.config.fast_for));
         }
         (self.last_limit, self.was_paused) = (limit, is_paused);
         self.version += 1;

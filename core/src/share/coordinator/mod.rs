@@ -184,6 +184,7 @@ impl Coordinator {
     pub fn on_reports(&mut self, now: Instant, reports: &[MemberReport]) {
         let now = self.time.observe(now);
         self.controller.on_time(now);
+        self.bound_rise(now);
         self.set_peaks(reports);
         for report in reports {
             self.on_report(now, report);

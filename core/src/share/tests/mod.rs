@@ -126,6 +126,77 @@ fn the_beat_is_fast_while_a_share_waits_for_slots_that_another_member_holds_but_
 }
 
 #[test]
+fn after_the_first_refusal_the_limit_rises_by_an_eighth_at_most_with_each_decision() {
+    let choice = LimitChoice::Tide(crate::limit::TideConfig::default());
+    let lead = Lead { term: TERM, snapshot: None, is_damaged: false };
+    let mut leader = Coordinator::take_over(at(0), ShareConfig::default(), choice, &LimitConfig::default(), 500, lead)
+        .expect("valid");
+    let decided = decide(&mut leader, at(0), &[report(1, 1, 0, 0)]).decision;
+    assert_eq!(decided.limit, 10);
+    // Calls that were answered at once, one after the other. The last one may be refused.
+    let mut started = 0;
+    let mut answer = |leader: &mut Coordinator, beat: u64, version, calls: u64, last| {
+        let ends = (started..started + calls).map(|call| EndedCall {
+            call,
+            started: call + 10,
+            outcome: if call + 1 == started + calls { last } else { Outcome::Success },
+            latency_ms: 5,
+            age_ms: 0,
+            version,
+            retry_after_ms: None,
+        });
+        let ends = ends.collect();
+        started += calls;
+        let report = MemberReport { started: started + 10, ended: started, ends, ..report(1, beat + 1, version, 10) };
+        decide(leader, at(100 * beat), &[report]).decision
+    };
+    let grown = answer(&mut leader, 1, decided.version, 60, Outcome::Success);
+    assert!(grown.limit > 12, "nothing was refused: {}", grown.limit);
+    let mut before = answer(&mut leader, 2, grown.version, 1, Outcome::RateLimited);
+    let refused_at = before.limit;
+    let mut rises = Vec::new();
+    for beat in 3..40 {
+        let decided = answer(&mut leader, beat, before.version, 60, Outcome::Success);
+        assert!(decided.limit <= before.limit + (before.limit / 8).max(1), "{} to {}", before.limit, decided.limit);
+        rises.push(decided.limit.saturating_sub(before.limit));
+        before = decided;
+    }
+    assert!(before.limit > refused_at && rises.iter().any(|rise| *rise > 0), "it rises: {rises:?}");
+}
+
+#[test]
+fn the_beat_is_fast_for_the_time_of_a_beat_after_the_limit_has_moved_by_one() {
+    let mut leader = leader(10, None);
+    let beats = |leader: &mut Coordinator, millis| decide(leader, at(millis), &[]).decision.beat_ms;
+    assert_eq!(beats(&mut leader, 0), 100);
+    assert!(leader.set_cap(at(50), 9));
+    assert_eq!([100, 120, 180, 200].map(|millis| beats(&mut leader, millis)), [20, 20, 20, 100]);
+}
+
+#[test]
+fn the_beat_of_a_member_is_fast_for_two_beats_after_its_demand_has_moved() {
+    let mut member = member(OnLoss::Stop);
+    let wants = |demand| [GroupDemand { group: 1, weight: 1, demand }];
+    let mut leader = leader(4, None);
+    let decided = decide(&mut leader, at(0), &[next_report(&mut member, at(0))]).decision;
+    assert!(member.on_decision(at(10), &decided));
+    let next_beat = |member: &mut Member, now| {
+        member.handle_timeout(at(now));
+        member.poll_timeout()
+    };
+    assert!(!member.set_demand(at(100), &wants(4)), "as many as its share");
+    assert_eq!(next_beat(&mut member, 100), Some(at(200)));
+    assert!(member.set_demand(at(200), &wants(6)), "calls wait");
+    assert_eq!(next_beat(&mut member, 200), Some(at(220)));
+    assert!(!member.set_demand(at(220), &wants(9)), "they still do");
+    assert_eq!(next_beat(&mut member, 390), Some(at(410)));
+    assert_eq!(next_beat(&mut member, 410), Some(at(510)));
+    assert!(!member.set_demand(at(510), &wants(3)), "one idle slot does not count");
+    assert!(member.set_demand(at(510), &wants(2)), "slots are idle");
+    assert_eq!(next_beat(&mut member, 510), Some(at(530)));
+}
+
+#[test]
 fn the_beat_of_members_without_waiting_calls_stays_slow_while_a_slot_goes_round() {
     let mut leader = leader(9, None);
     let idle = |member, seq, version, share| MemberReport { groups: Vec::new(), ..report(member, seq, version, share) };
@@ -601,7 +672,7 @@ fn a_report_with_hundreds_of_groups_names_the_32_largest_and_the_sum_of_the_othe
     let mut member = member(OnLoss::Stop);
     let groups: Vec<GroupDemand> =
         (1..=100).map(|group| GroupDemand { group, weight: 1, demand: group as u32 }).collect();
-    member.set_demand(&groups);
+    member.set_demand(at(0), &groups);
     let reported = next_report(&mut member, at(0)).groups;
     assert_eq!((reported.len(), reported[0].group), (33, 100));
     assert_eq!(reported[32], GroupDemand { group: 0, weight: 68, demand: (1..=68).sum() });

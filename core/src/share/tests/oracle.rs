@@ -326,10 +326,12 @@ impl SharingObserver for Oracle {
         }
         view.version = decision.version;
         let before = view.limit.replace(decision.limit);
-        let moved = before.is_some_and(|before| before.abs_diff(decision.limit) > 1);
+        let moved = before.map_or(0, |before| before.abs_diff(decision.limit));
         let is_paused = decision.pause_ms > 0;
-        if moved || (is_paused && !view.was_paused) {
+        if moved > 1 || (is_paused && !view.was_paused) {
             view.fast_until = local + self.share.fast_for;
+        } else if moved == 1 {
+            view.fast_until = view.fast_until.max(local + self.share.beat.min(self.share.fast_for));
         }
         view.was_paused = is_paused;
         // The beat is also fast while shares wait for slots that others hold, which only the leader knows.
