@@ -220,10 +220,9 @@ impl Controller {
         self.refresh(now);
     }
 
-    /// Bounds the limit of the algorithm by `most`, and by the cap, until the next call of this.
-    pub(crate) fn bound(&mut self, now: Instant, most: u32) {
-        self.algorithm.set_max(now, most.min(self.effective_max), false);
-        self.refresh(now);
+    /// Tells the algorithm that the next calls that end are reported together.
+    pub(crate) fn begin_batch(&mut self) {
+        self.algorithm.begin_batch();
     }
 
     /// Updates the cached results of the algorithm after an input, or after a change of the algorithm itself.

@@ -172,6 +172,12 @@ pub trait LimitAlgorithm: Any + Send {
     /// a leased [share](crate::share), adds it to each instant. The default does nothing.
     fn set_suspended(&mut self, _suspended: Duration) {}
 
+    /// Announces that the outcomes until the next call of this are reported together, after they happened, as
+    /// at the leader of a shared [limit](crate::share). The refusals of calls that start because of these
+    /// outcomes are in a later batch. A limit that rises with each answer should rise by a step at most. The
+    /// default does nothing.
+    fn begin_batch(&mut self) {}
+
     /// Sets the maximum of the limit to `max` from now on. If `lifts` is true, a limit that equals its old
     /// maximum and was never cut may rise to the new one.
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool);

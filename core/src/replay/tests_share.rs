@@ -256,7 +256,7 @@ fn a_log_without_one_kind_of_input_of_a_share_is_replayed_to_another_digest() {
     let kinds: [(&str, IsKind); 7] = [
         ("the share", |command| matches!(command, RequestCommand::ShareLimit { .. })),
         ("timeouts", |command| drives(command, |command| *command == MemberCommand::HandleTimeout)),
-        ("moves of the demand", |command| drives(command, |command| *command == MemberCommand::MoveDemand)),
+        ("hurries", |command| drives(command, |command| *command == MemberCommand::Hurry)),
         ("decisions", |command| drives(command, |command| matches!(command, MemberCommand::OnDecision(_)))),
         ("suspensions", |command| matches!(command, RequestCommand::SetSuspended { .. })),
         ("changes of the limit", |command| matches!(command, RequestCommand::RefreshLimit { .. })),

@@ -66,6 +66,11 @@ impl Default for ShareConfig {
 }
 
 impl ShareConfig {
+    /// Returns for how long the beat is the fast one because of a small change: for two beats.
+    pub(super) fn two_beats(&self) -> Duration {
+        Duration::from_nanos(self.beat.as_nanos().saturating_mul(2)).min(self.fast_for)
+    }
+
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         require(!self.fast_beat.is_zero(), "fast_beat", self.fast_beat, "above zero")?;
         require(self.beat >= self.fast_beat, "beat", self.beat, "at least `fast_beat`")?;

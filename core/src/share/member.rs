@@ -24,9 +24,6 @@ const GROUPS: usize = 32;
 /// The most ended calls that a report repeats. Older ones still count as ended, but their outcome is lost.
 const ENDS: usize = 1_024;
 
-/// For how many beats the beat is the fast one after the demand of the member has moved.
-const MOVES_FOR: u64 = 2;
-
 /// A call that is late by at most 1/`LATE` of the interval does not shift the schedule of the pace.
 const LATE: u64 = 4;
 
@@ -52,7 +49,7 @@ pub enum MemberCommand {
     /// [`Member::handle_timeout`].
     HandleTimeout,
     /// [`Member::set_demand`] that returned `true`. The demand itself changes only reports.
-    MoveDemand,
+    Hurry,
     /// [`Member::on_decision`]. The shares of the other members are empty: a member uses only their number
     /// and order.
     OnDecision(Decision),
@@ -183,8 +180,8 @@ pub struct Member {
     next_beat: Instant,
     /// Whether calls waited for slots more recently than slots were idle.
     lacks_slots: bool,
-    /// Until when the beat is the fast one because the demand has moved.
-    fast_until: Instant,
+    /// When the beat became the fast one because slots move, at most once in [`ShareConfig::fast_for`].
+    hurried_at: Option<Instant>,
 
     /// The newest decision that was read.
     newest: (Term, u64),
@@ -250,7 +247,7 @@ impl Member {
             beat: config.beat,
             next_beat: now,
             lacks_slots: false,
-            fast_until: now,
+            hurried_at: None,
             newest: (Term::default(), 0),
             term: Term::default(),
             requested: None,
@@ -272,7 +269,8 @@ impl Member {
                 self.lost_at = self.lost_at.max(now + self.config.ttl);
             }
             self.is_lost = now >= self.lost_at;
-            self.next_beat = now + if now < self.fast_until { self.config.fast_beat } else { self.beat };
+            let hurries = self.hurried_at.is_some_and(|hurried_at| now - hurried_at < self.config.two_beats());
+            self.next_beat = now + if hurries { self.config.fast_beat } else { self.beat };
             self.report(now);
             self.effects.push_back(MemberEffect::ReadDecision);
         }
@@ -348,7 +346,8 @@ impl Member {
     /// once. The groups beyond the 32 largest count as one. O(n log n) for n groups.
     ///
     /// If calls wait where slots were idle, or the other way round, slots move between this member and
-    /// others, which takes a few beats. So these are fast ones then. Returns whether this is the case.
+    /// others, which takes a few beats. So the beat is the fast one then, for two beats in a second at most.
+    /// Returns whether it has become so.
     pub fn set_demand(&mut self, now: Instant, groups: &[GroupDemand]) -> bool {
         self.groups = groups.to_vec();
         self.groups.sort_by_key(|group| (core::cmp::Reverse(group.demand), group.group));
@@ -358,12 +357,13 @@ impl Member {
             let (weight, demand) = (sum(|group| group.weight.max(1)), sum(|group| group.demand));
             self.groups.push(GroupDemand { group: 0, weight, demand });
         }
-        let has_moved = self.has_moved();
-        if has_moved {
-            let now = self.time.observe(now);
+        let now = self.time.peek(now);
+        let may_hurry = self.hurried_at.is_none_or(|hurried_at| now - hurried_at >= self.config.fast_for);
+        let hurries = self.has_moved() && may_hurry;
+        if hurries {
             self.hurry(now);
         }
-        has_moved
+        hurries
     }
 
     /// Sets the states of the shared budgets, which the next report contains.
@@ -385,10 +385,7 @@ impl Member {
         let now = self.to_member(now);
         match command {
             MemberCommand::HandleTimeout => self.handle_timeout(now),
-            MemberCommand::MoveDemand => {
-                let now = self.time.observe(now);
-                self.hurry(now);
-            }
+            MemberCommand::Hurry => self.hurry(now),
             MemberCommand::OnDecision(decision) => {
                 self.on_decision(now, decision);
             }
@@ -547,10 +544,9 @@ impl Member {
         has_moved
     }
 
-    /// Makes the beat the fast one for a while.
+    /// Makes the beat the fast one for two beats.
     fn hurry(&mut self, now: Instant) {
-        let beats = Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(MOVES_FOR));
-        self.fast_until = now + beats.min(self.config.fast_for);
+        self.hurried_at = Some(self.time.peek(now));
     }
 
     /// Returns whether the beat is overdue by a TTL, so that the process was suspended for at least this

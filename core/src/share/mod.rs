@@ -30,9 +30,9 @@
 //! | whose beat | when | for how long |
 //! | --- | --- | --- |
 //! | all | a pause begins, or the limit moves by more than one | a second |
-//! | all | the limit moves by one, in a probe | one beat of 100 ms |
+//! | all | the limit moves by one, as in a probe | 0.2 s, at most once in a second |
 //! | all | calls wait for more than one slot that other members still hold | a second at most |
-//! | that of a member | calls wait for slots where slots were idle, or the other way round | two beats |
+//! | that of a member | calls wait where slots were idle, or the other way round | 0.2 s, at most once in a second |
 //!
 //! These and the following times are the defaults of [`ShareConfig`].
 //!
@@ -111,9 +111,9 @@
 //! the algorithm would cut the limit too far, see later that as many calls are accepted, and take this for a
 //! limit of the rate. At a learned pace, the number in flight is not what calls are refused for.
 //!
-//! Each answer may raise the limit of the algorithm, and a report has the ends of many calls, while the calls
-//! that then start are refused in a later one. So after the first refusal, the limit rises by an eighth at
-//! most from one decision to the next, and by one at least.
+//! A report has the ends of many calls, and each answer may raise the limit, while the calls that then start
+//! are refused in a later report, if they are. So the leader tells the algorithm which outcomes come
+//! [together](crate::limit::LimitAlgorithm::begin_batch).
 //!
 //! A start that is reported after a cut, by a member that had not yet adopted a decision with the cut,
 //! belongs to the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.

@@ -182,7 +182,7 @@ impl<L: RawMutex> Session<L> {
         let log = &mut self.log;
         self.member.with(|member| {
             if member.set_demand(now, demand) {
-                log.member(|| MemberCommand::MoveDemand);
+                log.member(|| MemberCommand::Hurry);
             }
             member.handle_timeout(now);
             while let Some(effect) = member.poll_effect() {

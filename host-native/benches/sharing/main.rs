@@ -14,11 +14,11 @@
 //! | load | provider | calls wanted at once, over all processes |
 //! | --- | --- | --- |
 //! | even | 12 slots, calls of 20 to 300 ms | 60, as many in each process |
-//! | moving | the same | 36, of which 30 are in one process, and in another one every 3 s |
+//! | moving | the same | 36, of which 30 are in one of several processes, and in another one every 3 s |
 //! | rate | 3000 calls a minute, 10 at once after a quiet time | 60, as many in each process |
 //! | light | 12 slots, calls of 160 ms | 8 clients, each of which pauses after a call |
 //!
-//! Then processes are killed under the even load. The result is a table and a picture, as they are in
+//! Then processes are killed under the even load, and of four that share a limit one that has no calls. The result is a table and a picture, as they are in
 //! `docs/sharing.md`.
 
 mod fleet;
@@ -71,7 +71,7 @@ const BESIDE_ONE: [(&str, &str); 4] = [
     (MOVING_REFUSED, "moving: refused, of what one process has"),
 ];
 /// The calls that each process wants at once before one without calls is killed.
-const WANTED_BEFORE_IDLE: usize = 2;
+const WANTED_BEFORE_IDLE: usize = 1;
 /// The most time that a layout gets to use the capacity again after a process was killed.
 const RECOVERY: Duration = Duration::from_secs(20);
 /// The time over which answers are counted to see whether the capacity is used.
@@ -248,11 +248,12 @@ async fn measure(layout: Layout, span: Duration) -> Result<Figures, BoxError> {
         add(row, Some(1e3 * (latency.as_secs_f64() - LIGHT_CALL.as_secs_f64())));
     }
 
-    let [idle, killed, led, used] = kill(&mut fleet).await?;
-    add("killed, one without calls: seconds until the others have its slots", idle);
+    let [killed, led, used] = kill(&mut fleet).await?;
     add("killed, one that does not lead: seconds until 90 %", killed);
     add("killed, the leader: seconds until another one leads", led);
     add("killed, the leader: seconds until 90 %", used);
+    let idle = if layout == Layout::Shared(4) { Some(kill_idle().await?) } else { None };
+    add("killed, one without calls: seconds until the others have its slots", idle);
     Ok(figures)
 }
 
@@ -293,19 +294,13 @@ async fn pause(fleet: &mut Fleet) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Kills processes. Returns the seconds until the others had the slots of a process without calls; until nine
-/// tenths of the capacity were used again after the death of a busy process that does not lead; until another
-/// process led after the death of the leader; and until nine tenths of the capacity were used after it. What
-/// a layout does not have is `None`.
-async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 4], BoxError> {
+/// Kills processes under the even load. Returns the seconds until nine tenths of the capacity were used again
+/// after the death of a process that does not lead; until another process led after the death of the leader;
+/// and until nine tenths of the capacity were used after it. What a layout does not have is `None`.
+async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 3], BoxError> {
     let layout = fleet.layout();
     if matches!(layout, Layout::One | Layout::Proxy) {
-        return Ok([None; 4]);
-    }
-    let mut idle = None;
-    if layout == Layout::Shared(4) {
-        eprintln!("{}: a process without calls is killed", layout.name());
-        idle = Some(kill_idle(fleet).await?);
+        return Ok([None; 3]);
     }
     fleet.order_all(SLOTS, WANTED / layout.processes(), Duration::ZERO)?;
     sleep(START).await;
@@ -317,22 +312,26 @@ async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 4], BoxError> {
         killed = Some(recovery(fleet, victim).await?.1);
     }
     if layout == Layout::Alone {
-        return Ok([None, killed, None, None]);
+        return Ok([killed, None, None]);
     }
     eprintln!("{}: the leader is killed", layout.name());
     let leader = fleet.leader().ok_or("no process leads")?;
     let (led, used) = recovery(fleet, leader).await?;
-    Ok([idle, killed, Some(led), Some(used)])
+    Ok([killed, Some(led), Some(used)])
 }
 
-/// Kills a process that has slots and no calls, while the others begin to want all slots. Returns the seconds
-/// until the others have as many slots as all had, but for one: the limit is probed meanwhile.
-async fn kill_idle(fleet: &mut Fleet) -> Result<f64, BoxError> {
+/// Of four processes that share a limit, kills one that has slots and no calls, while the others begin to want
+/// all slots. Returns the seconds until they have as many as all had, but for one: the limit is probed
+/// meanwhile.
+async fn kill_idle() -> Result<f64, BoxError> {
+    eprintln!("{}: a process without calls is killed", Layout::Shared(4).name());
+    let fleet = &mut Fleet::start(Layout::Shared(4)).await?;
+    fleet.order_all(SLOTS, WANTED / fleet.processes(), Duration::ZERO)?;
+    sleep(START).await;
     let leader = fleet.leader();
     let victim = fleet.living().find(|process| Some(*process) != leader).ok_or("all processes lead")?;
     for process in fleet.living().collect::<Vec<_>>() {
-        let wanted = if process == victim { 1 } else { WANTED_BEFORE_IDLE };
-        fleet.order(process, SLOTS, wanted, Duration::ZERO)?;
+        fleet.order(process, SLOTS, WANTED_BEFORE_IDLE, Duration::ZERO)?;
     }
     sleep(START).await;
     let before = fleet.slots();
@@ -341,6 +340,9 @@ async fn kill_idle(fleet: &mut Fleet) -> Result<f64, BoxError> {
     sleep(2 * SETTLE).await;
     let killed = Instant::now();
     fleet.kill(victim).await?;
+    if fleet.slots() + 1 >= before {
+        return Err(format!("the idle process had no slots: the others have {} of {before}", fleet.slots()).into());
+    }
     for process in fleet.living().collect::<Vec<_>>() {
         fleet.order(process, SLOTS, WANTED / fleet.processes(), Duration::ZERO)?;
     }

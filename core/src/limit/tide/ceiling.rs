@@ -112,12 +112,17 @@ impl Ceiling {
         self.peak.saturating_mul(2)
     }
 
+    /// Returns the calls that a climb adds to the limit at once, at most.
+    pub(super) fn step(&self, limit: u32) -> u32 {
+        if self.first == 0 { u32::MAX } else { (limit / STEP).max(1) }
+    }
+
     /// Returns the calls that a climb adds when the ones before have been accepted: after a refusal one, then
     /// twice as many each time.
     pub(super) fn growth(&self, limit: u32) -> u32 {
         match self.phase {
             _ if self.first == 0 => limit,
-            SearchPhase::Climb { from } => limit.saturating_sub(from).min(limit / STEP).max(1),
+            SearchPhase::Climb { from } => limit.saturating_sub(from).clamp(1, self.step(limit)),
             SearchPhase::Hold | SearchPhase::Probe { .. } => 1,
         }
     }

@@ -30,7 +30,8 @@
 //!   round trip is the latency of a call, or 250 ms while nothing has been refused, because refusals arrive
 //!   sooner. After the first refusal, the climb adds one call in the time in which a refusal would have
 //!   arrived, then twice as many each time, up to an eighth of the limit. Calls are spaced over that time, so
-//!   that a refusal arrives before many others have followed the refused call.
+//!   that a refusal arrives before many others have followed the refused call. If outcomes are reported
+//!   together, as at the leader of a shared limit, those of one report raise the limit by an eighth at most.
 //! - **Hold** stays at the limit that is known to be accepted. Most time is spent here, at the ceiling and
 //!   not below it, like the window and the rate that CUBIC (Ha, Rhee and Xu, 2008) and BBR (Cardwell et al.,
 //!   2016) remember.
@@ -179,6 +180,8 @@ pub struct Tide {
     limit_before_cuts: u32,
     storm: Storm,
     overdue: Overdue,
+    /// The limit when the present batch of outcomes began. `None` if they are reported as they happen.
+    limit_before_batch: Option<u32>,
 }
 
 impl Tide {
@@ -208,6 +211,7 @@ impl Tide {
             limit_before_cuts: 1,
             storm: Storm::default(),
             overdue: Overdue::default(),
+            limit_before_batch: None,
         })
     }
 
@@ -215,6 +219,12 @@ impl Tide {
     fn most(&self, now: Instant) -> u32 {
         let limit = self.limit.saturating_add(self.overdue.extra(now, self.latency, self.limit));
         limit.max(self.same_load.allowed(now)).min(self.max)
+    }
+
+    /// Returns the limit up to which a climb may grow.
+    fn most_of_climb(&self) -> u32 {
+        let step = |limit: u32| limit.saturating_add(self.ceiling.step(limit));
+        self.ceiling.most().min(self.limit_before_batch.map_or(u32::MAX, step))
     }
 
     /// Applies the changes that are due at `now`.
@@ -314,6 +324,10 @@ impl LimitAlgorithm for Tide {
     fn on_cooldown(&mut self, _now: Instant, until: Instant) {
         self.storm.on_cooldown();
         self.cooldown_until = Some(until);
+    }
+
+    fn begin_batch(&mut self) {
+        self.limit_before_batch = Some(self.limit);
     }
 
     fn set_max(&mut self, _now: Instant, max: u32, _lifts: bool) {

@@ -36,7 +36,7 @@ impl Tide {
             SearchPhase::Climb { .. } => {
                 if self.share.is_known() && !self.share.is_far(self.limit) {
                     self.ceiling.enter(SearchPhase::Hold);
-                } else if is_of_phase && self.limit < self.ceiling.most() {
+                } else if is_of_phase && self.limit < self.most_of_climb() {
                     self.limit = self.limit.saturating_add(1).min(self.max);
                 }
             }
@@ -72,7 +72,7 @@ impl Tide {
             self.limit = self
                 .limit
                 .saturating_add(self.ceiling.growth(self.limit))
-                .min(self.ceiling.most())
+                .min(self.most_of_climb())
                 .max(self.limit)
                 .min(self.max);
         }

@@ -81,6 +81,8 @@ pub struct Coordinator {
     turn: usize,
     /// Until when the beat is the fast one, because of a pause or the limit.
     fast_until: Instant,
+    /// When the limit has last made the beat the fast one by moving by one.
+    probed_at: Option<Instant>,
     /// Since when members have waited for slots that others hold.
     unsettled_since: Option<Instant>,
     /// Whether the newest decision has a pause.
@@ -155,6 +157,7 @@ impl Coordinator {
             no_raise_until: (has_snapshot || lead.is_damaged).then(|| now + config.reclaim_after()),
             ends_early: !lead.is_damaged,
             fast_until: now,
+            probed_at: None,
             unsettled_since: None,
             was_paused: false,
             next_beat: now,
@@ -183,8 +186,8 @@ impl Coordinator {
     /// is above 2^53 - 2^39, is ignored. The [parent module](super) has the cost.
     pub fn on_reports(&mut self, now: Instant, reports: &[MemberReport]) {
         let now = self.time.observe(now);
+        self.controller.begin_batch();
         self.controller.on_time(now);
-        self.bound_rise(now);
         self.set_peaks(reports);
         for report in reports {
             self.on_report(now, report);

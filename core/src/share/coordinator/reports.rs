@@ -13,9 +13,6 @@ use crate::time::{Duration, Instant};
 /// The number of latest latencies from which the 95th percentile is taken.
 const LATENCIES: usize = 128;
 
-/// The part of the limit by which it rises at most from one decision to the next, after the first refusal.
-const RISE: u32 = 8;
-
 /// How many beats a member counts as one with waiting calls after a report of them: at the moment of a later
 /// report, all its calls may be in flight.
 const WAITS_FOR: u64 = 3;
@@ -33,18 +30,6 @@ impl Coordinator {
             }
         }
         self.peaks = self.members.values().map(|record| u64::from(record.peak)).sum();
-    }
-
-    /// Bounds how far the next reports can raise the limit.
-    ///
-    /// They have the ends of many calls, and each may raise the limit of the algorithm. The calls that start
-    /// then are refused in a later report, if they are. So after the first refusal, the limit rises by one
-    /// part in [`RISE`] with each decision, as the algorithm itself does in the time until a refusal arrives.
-    /// A learned rate bounds the calls anyway.
-    pub(super) fn bound_rise(&mut self, now: Instant) {
-        let is_bound = self.controller.limit_state(now).rate_limit_ceiling > 0 && self.controller.interval().is_none();
-        let most = self.last_limit.saturating_add((self.last_limit / RISE).max(1));
-        self.controller.bound(now, if is_bound { most } else { u32::MAX });
     }
 
     pub(super) fn on_report(&mut self, now: Instant, report: &MemberReport) {

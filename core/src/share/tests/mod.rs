@@ -126,7 +126,7 @@ fn the_beat_is_fast_while_a_share_waits_for_slots_that_another_member_holds_but_
 }
 
 #[test]
-fn after_the_first_refusal_the_limit_rises_by_an_eighth_at_most_with_each_decision() {
+fn after_the_first_refusal_the_limit_rises_by_an_eighth_at_most_with_the_answers_of_one_decision() {
     let choice = LimitChoice::Tide(crate::limit::TideConfig::default());
     let lead = Lead { term: TERM, snapshot: None, is_damaged: false };
     let mut leader = Coordinator::take_over(at(0), ShareConfig::default(), choice, &LimitConfig::default(), 500, lead)
@@ -165,12 +165,18 @@ fn after_the_first_refusal_the_limit_rises_by_an_eighth_at_most_with_each_decisi
 }
 
 #[test]
-fn the_beat_is_fast_for_the_time_of_a_beat_after_the_limit_has_moved_by_one() {
+fn the_beat_is_fast_for_two_beats_after_the_limit_has_moved_by_one_but_only_once_in_a_second() {
     let mut leader = leader(10, None);
     let beats = |leader: &mut Coordinator, millis| decide(leader, at(millis), &[]).decision.beat_ms;
     assert_eq!(beats(&mut leader, 0), 100);
-    assert!(leader.set_cap(at(50), 9));
-    assert_eq!([100, 120, 180, 200].map(|millis| beats(&mut leader, millis)), [20, 20, 20, 100]);
+    for (began, limit) in [(100, 9), (1_200, 8)] {
+        assert!(leader.set_cap(at(began), limit));
+        assert_eq!([0, 180, 200].map(|later| beats(&mut leader, began + later)), [20, 20, 100]);
+        assert!(leader.set_cap(at(began + 300), limit + 1), "it moves again");
+        assert_eq!(beats(&mut leader, began + 300), 100);
+        assert!(leader.set_cap(at(began + 400), limit));
+        assert_eq!(beats(&mut leader, began + 400), 100);
+    }
 }
 
 #[test]
@@ -191,9 +197,10 @@ fn the_beat_of_a_member_is_fast_for_two_beats_after_its_demand_has_moved() {
     assert!(!member.set_demand(at(220), &wants(9)), "they still do");
     assert_eq!(next_beat(&mut member, 390), Some(at(410)));
     assert_eq!(next_beat(&mut member, 410), Some(at(510)));
-    assert!(!member.set_demand(at(510), &wants(3)), "one idle slot does not count");
-    assert!(member.set_demand(at(510), &wants(2)), "slots are idle");
-    assert_eq!(next_beat(&mut member, 510), Some(at(530)));
+    assert!(!member.set_demand(at(1_200), &wants(3)), "one idle slot does not count");
+    assert!(member.set_demand(at(1_200), &wants(2)), "slots are idle");
+    assert!(!member.set_demand(at(1_300), &wants(6)), "at most once in a second");
+    assert!(member.set_demand(at(2_300), &wants(2)));
 }
 
 #[test]

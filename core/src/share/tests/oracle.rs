@@ -112,6 +112,8 @@ struct LeaderView {
     limit: Option<u32>,
     was_paused: bool,
     fast_until: Instant,
+    /// When a move of the limit by one has last made the beat the fast one.
+    probed_at: Option<Instant>,
     /// Since when the beat has been the fast one for no other reason than that shares wait for slots.
     settles_since: Option<Instant>,
     cut_version: CutVersion,
@@ -310,11 +312,13 @@ impl SharingObserver for Oracle {
         let Decide { decision, snapshot } = decide;
         let interval = snapshot.interval_ns.unwrap_or(0) as f64;
         let paces = decision.shares.values().map(|given| given.pace_ns).filter(|pace| *pace > 0);
+        let has_paces = paces.clone().next().is_some();
+        assert!(!has_paces || interval > 0.0, "the next leader learns the rate");
         let rates: f64 = paces.map(|pace| interval / pace as f64).sum();
         // A member without waiting calls has the least part.
         let most = 1.0 + decision.shares.len() as f64 / 65_536.0;
         assert!(rates <= most, "the members together keep to the rate: {rates}");
-        self.paced += u64::from(rates > 0.0);
+        self.paced += u64::from(has_paces);
         let fast = self.share.fast_beat;
         let view = self.leaders.get_mut(&decision.term).expect("a leader makes decisions");
         assert!(decision.version > view.version, "versions rise");
@@ -330,8 +334,9 @@ impl SharingObserver for Oracle {
         let is_paused = decision.pause_ms > 0;
         if moved > 1 || (is_paused && !view.was_paused) {
             view.fast_until = local + self.share.fast_for;
-        } else if moved == 1 {
-            view.fast_until = view.fast_until.max(local + self.share.beat.min(self.share.fast_for));
+        } else if moved == 1 && view.probed_at.is_none_or(|probed_at| local - probed_at >= self.share.fast_for) {
+            view.probed_at = Some(local);
+            view.fast_until = view.fast_until.max(local + (self.share.beat + self.share.beat).min(self.share.fast_for));
         }
         view.was_paused = is_paused;
         // The beat is also fast while shares wait for slots that others hold, which only the leader knows.

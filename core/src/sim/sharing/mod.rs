@@ -413,7 +413,8 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     /// Makes a failover with two primaries: from now on, these processes reach a new one, which lacks the
-    /// writes of the last `lag`. The others reach the old one. Observers are not told which is which.
+    /// writes of the last `lag`. The others reach the old one, of which samples show the newest decision. Observers are
+    /// not told which is which.
     pub fn split(&mut self, moved: &[usize], lag: Duration) {
         let until = self.now.as_nanos().saturating_sub(lag.as_nanos());
         let backup = self.backups.iter().rfind(|(at, ..)| at.as_nanos() <= until);
@@ -425,7 +426,9 @@ impl<O: SharingObserver> SharingWorld<O> {
 
     /// Ends this: all processes reach the new primary.
     pub fn end_split(&mut self) {
-        self.store = self.second.take().unwrap_or_default();
+        if let Some(second) = self.second.take() {
+            self.store = second;
+        }
         self.numbers.iter_mut().for_each(|numbered| numbered.is_on_second = false);
     }
 
