@@ -10,7 +10,7 @@ use super::oracle::{Exemption, Oracle};
 use crate::budget::{BudgetConfig, Dimension};
 use crate::limit::{LimitChoice, TideConfig};
 use crate::sim::rng::Rng;
-use crate::sim::sharing::{SharingConfig, SharingWorld};
+use crate::sim::sharing::{START, SharingConfig, SharingWorld};
 use crate::time::{Duration, Instant};
 
 fn random_config(rng: &mut Rng) -> SharingConfig {
@@ -184,7 +184,13 @@ fn heal(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Ending)>, 
         Duration::from_nanos(amount * budget.window.as_nanos() / budget.limit)
     };
     let refill = world.config.budgets.iter().map(refill).max().unwrap_or(Duration::ZERO);
-    world.advance_to(began + ttl + ttl + turns + refill);
+    // While all of a rate went to members that had lost the others, each other call was refused, and `tide` waits
+    // for half of the time since then.
+    let closed = match world.config.interval {
+        Some(_) => Duration::from_nanos((began - START).as_nanos() / 2),
+        None => Duration::ZERO,
+    };
+    world.advance_to(began + ttl + ttl + turns + refill + closed);
     for p in alive {
         assert!(
             world.observer.last_start(world.id(p)) > began,

@@ -38,6 +38,40 @@ struct Adopted {
     at: Instant,
 }
 
+/// The calls of a member that are spaced by its part of a rate.
+#[derive(Clone, Copy, Debug)]
+struct Paced {
+    pace: Duration,
+    /// The latest call, and the shortest interval that applied since then.
+    latest: Instant,
+    shortest: Duration,
+    /// The first of the calls under the present pace, and the number of those after it.
+    first: Instant,
+    calls: u64,
+    is_steady: bool,
+}
+
+impl Paced {
+    fn new(now: Instant, pace: Duration) -> Self {
+        Self { pace, latest: now, shortest: pace, first: now, calls: 0, is_steady: true }
+    }
+
+    /// Returns this after a call. A call that is late by a quarter of the interval does not make the next one
+    /// late.
+    fn after(self, now: Instant, pace: Duration) -> Self {
+        let at_least = |since: Instant, least: u64| {
+            assert!((now - since).as_nanos() >= least, "a member keeps to its part of the rate: {self:?}, {now}");
+        };
+        at_least(self.latest, self.shortest.as_nanos() / 4 * 3);
+        if !self.is_steady {
+            return Self::new(now, pace);
+        }
+        let calls = self.calls + 1;
+        at_least(self.first, pace.as_nanos() * calls - pace.as_nanos() / 4);
+        Self { latest: now, calls, ..self }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Call {
     /// The decision under which it was granted, and whether the lease was valid then.
@@ -60,8 +94,7 @@ struct MemberView {
     finished: Vec<(Outcome, u64)>,
     /// The refused calls that no adopted decision has acknowledged, by their place in `finished`.
     frozen: Vec<u64>,
-    /// The latest grant under a lease, and the shortest interval between two calls that applied since then.
-    paced: Option<(Instant, Duration)>,
+    paced: Option<Paced>,
     last_start: Instant,
 }
 
@@ -233,8 +266,9 @@ impl SharingObserver for Oracle {
             view.frozen.retain(|number| *number >= ended);
         }
         let pace = Duration::from_nanos(given.map_or(0, |given| given.pace_ns));
-        if let Some((_, shortest)) = &mut view.paced {
-            *shortest = pace.min(*shortest);
+        if let Some(paced) = &mut view.paced {
+            paced.shortest = pace.min(paced.shortest);
+            paced.is_steady &= pace == paced.pace;
         }
         let (limit, members) = (decision.limit as usize, decision.shares.len());
         let is_first = |place: usize| usize::from(place < limit % members);
@@ -417,11 +451,8 @@ impl SharingObserver for Oracle {
             Some(adopted) if is_leased => {
                 assert!(in_flight <= adopted.share, "a member stays within its share");
                 assert!(in_flight + frozen <= adopted.share, "rule 2: a refused slot is frozen");
-                if let Some((before, shortest)) = view.paced.replace((local, adopted.pace)) {
-                    // A call that is late by a quarter of the interval does not make the next one late.
-                    let (gap, least) = ((local - before).as_nanos(), shortest.as_nanos() / 4 * 3);
-                    assert!(gap >= least, "a member keeps to its part of the rate: {gap} ns, {least} at least");
-                }
+                let after = view.paced.map(|paced| paced.after(local, adopted.pace));
+                view.paced = Some(after.unwrap_or(Paced::new(local, adopted.pace)));
                 (adopted.place, adopted.version)
             }
             _ => (0, 0),

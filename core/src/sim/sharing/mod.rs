@@ -202,8 +202,8 @@ struct Numbered {
 /// Processes, their store and their provider.
 #[derive(Debug)]
 pub struct SharingWorld<O = ()> {
-    /// The settings. The network, the provider and the faults can change during a run; the others apply to
-    /// processes that start later.
+    /// The settings. The network, the provider, the faults and the weights can change during a run; the others
+    /// apply to processes that start later.
     pub config: SharingConfig,
     /// The present time.
     pub now: Instant,
