@@ -109,6 +109,15 @@ impl fmt::Display for MemberState {
     }
 }
 
+/// What a member had last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Balance {
+    /// Calls that waited for slots.
+    Lacks,
+    /// Idle slots.
+    Spares,
+}
+
 /// One process that shares a limit. See the [module documentation](super).
 ///
 /// As a [`LimitAlgorithm`], it is the limit of the process: [`Member::room`].
@@ -178,8 +187,7 @@ pub struct Member {
     /// The beat that the leader has set.
     beat: Duration,
     next_beat: Instant,
-    /// Whether calls waited for slots more recently than slots were idle.
-    lacks_slots: bool,
+    balance: Balance,
     /// When the beat became the fast one because slots move, at most once in [`ShareConfig::fast_for`].
     hurried_at: Option<Instant>,
 
@@ -246,7 +254,7 @@ impl Member {
             leaves: false,
             beat: config.beat,
             next_beat: now,
-            lacks_slots: false,
+            balance: Balance::Spares,
             hurried_at: None,
             newest: (Term::default(), 0),
             term: Term::default(),
@@ -538,10 +546,14 @@ impl Member {
     /// count.
     fn has_moved(&mut self) -> bool {
         let wanted = self.groups.iter().fold(0, |sum: u32, group| sum.saturating_add(group.demand));
-        let (lacks, spares) = (wanted > self.share.saturating_add(1), wanted.saturating_add(1) < self.share);
-        let has_moved = if self.lacks_slots { spares } else { lacks };
-        self.lacks_slots ^= has_moved;
-        has_moved
+        let balance = if wanted > self.share.saturating_add(1) {
+            Balance::Lacks
+        } else if wanted.saturating_add(1) < self.share {
+            Balance::Spares
+        } else {
+            self.balance
+        };
+        core::mem::replace(&mut self.balance, balance) != balance
     }
 
     /// Makes the beat the fast one for two beats.
