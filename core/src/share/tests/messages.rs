@@ -87,7 +87,9 @@ fn run(change: Change, arriving: usize, fates: &[Fate]) {
     }
     world.fates = core::iter::repeat_n(Fate::Arrives, arriving).chain(fates.iter().copied()).collect();
     world.advance_to(world.now + millis(500));
-    staying.iter().for_each(|p| world.set_demand(*p, 2));
+    for p in &staying {
+        world.set_demand(*p, 2);
+    }
     // A takeover, the leases of the members before it, and the reservation of their calls.
     world.advance_to(world.now + millis(160 + 300 + 300));
     let began = world.now;

@@ -265,10 +265,10 @@ impl SharingObserver for Oracle {
         if let Some((_, ended)) = seen {
             view.frozen.retain(|number| *number >= ended);
         }
-        let pace = Duration::from_nanos(given.map_or(0, |given| given.pace_ns));
+        let interval = Duration::from_nanos(given.map_or(0, |given| given.pace_ns));
         if let Some(paced) = &mut view.paced {
-            paced.shortest = pace.min(paced.shortest);
-            paced.is_steady &= pace == paced.pace;
+            paced.shortest = interval.min(paced.shortest);
+            paced.is_steady &= interval == paced.pace;
         }
         let (limit, members) = (decision.limit as usize, decision.shares.len());
         let is_first = |place: usize| usize::from(place < limit % members);
@@ -279,7 +279,7 @@ impl SharingObserver for Oracle {
             share: given.map_or(0, |given| given.share),
             members: members as u32,
             part: part.map_or(0, |place| (limit / members + is_first(place)) as u32),
-            pace,
+            pace: interval,
             lease_until: seen.map_or(Instant::ZERO, |(sent, _)| sent + ttl),
             at: local,
         });
