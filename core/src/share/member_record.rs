@@ -107,8 +107,8 @@ impl MemberRecord {
         }
     }
 
-    /// Removes and returns a call. If the leader does not know the number, because it took over while the call
-    /// was in flight or the store lost reports, it returns the oldest.
+    /// Removes and returns a call. If the leader does not know the number, because it took over while the
+    /// call was in flight or the store lost reports, it returns the oldest.
     pub(super) fn take_call(&mut self, number: u64) -> Option<StartedCall> {
         self.calls.remove(&number).or_else(|| self.calls.pop_first().map(|(_, call)| call))
     }

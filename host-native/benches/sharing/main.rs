@@ -18,8 +18,8 @@
 //! | rate | 3000 calls a minute, 10 at once after a quiet time | 60, as many in each process |
 //! | light | 12 slots, calls of 160 ms | 8 clients, each of which pauses after a call |
 //!
-//! Then processes are killed under the even load, and of four that share a limit one that has no calls. The result is a table and a picture, as they are in
-//! `docs/sharing.md`.
+//! Then processes are killed under the even load, and of four that share a limit one that has no calls. The
+//! result is a table and a picture, as they are in `docs/sharing.md`.
 
 mod fleet;
 mod worker;
@@ -320,8 +320,8 @@ async fn kill(fleet: &mut Fleet) -> Result<[Option<f64>; 3], BoxError> {
     Ok([killed, Some(led), Some(used)])
 }
 
-/// Of four processes that share a limit, kills one that has slots and no calls, while the others begin to want
-/// all slots. Returns the seconds until they have as many as all had, but for one: the limit is probed
+/// Of four processes that share a limit, kills one that has slots and no calls, while the others begin to
+/// want all slots. Returns the seconds until they have as many as all had, but for one: the limit is probed
 /// meanwhile.
 async fn kill_idle() -> Result<f64, BoxError> {
     eprintln!("{}: a process without calls is killed", Layout::Shared(4).name());

@@ -175,8 +175,8 @@ fn heal(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Ending)>, 
     let began = world.now;
     // There may be one slot, and two groups that take turns of a second.
     let turns = Duration::from_secs(2 * alive.len() as u64);
-    // A budget refills from zero to a full bucket, and for the largest call of each member, by weight. A member
-    // with a slot in each other turn gets its part of the budget only then.
+    // A budget refills from zero to a full bucket, and for the largest call of each member, by weight. A
+    // member with a slot in each other turn gets its part of the budget only then.
     let heaviest = 2 * u64::from(world.config.weights.iter().copied().max().unwrap_or(1));
     let refill = |budget: &BudgetConfig| {
         let largest = if budget.dimension == Dimension::Requests { 1 } else { 2 * u64::from(world.config.most_tokens) };
@@ -184,8 +184,8 @@ fn heal(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Ending)>, 
         Duration::from_nanos(amount * budget.window.as_nanos() / budget.limit)
     };
     let refill = world.config.budgets.iter().map(refill).max().unwrap_or(Duration::ZERO);
-    // While all of a rate went to members that had lost the others, each other call was refused, and `tide` waits
-    // for half of the time since then.
+    // While all of a rate went to members that had lost the others, each other call was refused, and `tide`
+    // waits for half of the time since then.
     let closed = match world.config.interval {
         Some(_) => Duration::from_nanos((began - START).as_nanos() / 2),
         None => Duration::ZERO,

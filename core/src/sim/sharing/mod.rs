@@ -202,8 +202,8 @@ struct Numbered {
 /// Processes, their store and their provider.
 #[derive(Debug)]
 pub struct SharingWorld<O = ()> {
-    /// The settings. The network, the provider, the faults and the weights can change during a run; the others
-    /// apply to processes that start later.
+    /// The settings. The network, the provider, the faults and the weights can change during a run; the
+    /// others apply to processes that start later.
     pub config: SharingConfig,
     /// The present time.
     pub now: Instant,
@@ -413,8 +413,8 @@ impl<O: SharingObserver> SharingWorld<O> {
     }
 
     /// Makes a failover with two primaries: from now on, these processes reach a new one, which lacks the
-    /// writes of the last `lag`. The others reach the old one, of which samples show the newest decision. Observers are
-    /// not told which is which.
+    /// writes of the last `lag`. The others reach the old one, of which samples show the newest decision.
+    /// Observers are not told which is which.
     pub fn split(&mut self, moved: &[usize], lag: Duration) {
         let until = self.now.as_nanos().saturating_sub(lag.as_nanos());
         let backup = self.backups.iter().rfind(|(at, ..)| at.as_nanos() <= until);

@@ -346,8 +346,8 @@ impl<'a> ModelCalls<'a> {
     }
 
     /// Makes one call, after waiting for a slot: of the first model that can be used among those from the
-    /// place `from` on. `estimates` has the estimated tokens of a call of each model; models beyond it are not
-    /// called. `attempt` receives the place of the model. Returns it with the answer or error.
+    /// place `from` on. `estimates` has the estimated tokens of a call of each model; models beyond it are
+    /// not called. `attempt` receives the place of the model. Returns it with the answer or error.
     async fn call_usable<T, F>(
         &self,
         column: &str,
