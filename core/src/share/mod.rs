@@ -102,9 +102,10 @@
 //!
 //! The end of a call has the number of the call, and the number of calls that had started by then. So the
 //! leader gives the starts and ends of a member to the algorithm in the order in which they happened. The
-//! report also has the age of the end. The leader adds it to the latency of a refusal, or a beat and a
-//! half if that is more, because an algorithm learns from these latencies how long it takes until a refusal
-//! arrives, and at a leader it waits for two beats: that of the report, and that at which it is read.
+//! report also has the age of the end. The leader adds it to the latency of a refusal, as a beat and a half
+//! at least and four beats at most, because an algorithm learns from these latencies how long it takes until
+//! a refusal arrives, and at a leader it waits for two beats: that of the report, and that at which it is
+//! read.
 //!
 //! The order of the calls of two members is unknown. So a refused call counts with the most calls that the
 //! others had in flight since their last reports, as far as the newest show it, within the limit. With fewer,

@@ -136,9 +136,10 @@ impl Coordinator {
         if is_refused {
             // An algorithm computes when the call was sent from the time until the refusal arrives, and takes
             // other calls for accepted after this time. A refusal waits for a report and for its reader: for
-            // one beat on average, and for two at most.
-            let age = Duration::from_millis(u64::from(end.age_ms));
-            latency = latency + age.max(Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(3) / 2));
+            // one beat on average, and for two at most. One that has waited for the store or for a leader
+            // shows nothing about later ones.
+            let beats = |halves: u64| Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(halves) / 2);
+            latency = latency + Duration::from_millis(u64::from(end.age_ms)).max(beats(3)).min(beats(8));
         }
         let since = Instant::from_nanos(now.as_nanos().saturating_sub(latency.as_nanos()));
         let done = Completion {
