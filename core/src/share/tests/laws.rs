@@ -155,8 +155,8 @@ fn run_world(seed: u64) -> Totals {
     Totals { calls: oracle.calls, cuts: oracle.cuts, paced: oracle.paced, exempt: oracle.exempt }
 }
 
-/// Ends all faults. After two TTLs, and after its turn, every member starts calls again; if a rate is learned,
-/// some member does.
+/// Ends all faults. After two TTLs, and after its turn, every member starts calls again; if a rate is
+/// learned, some member does.
 fn heal(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Ending)>, ttl: Duration) {
     end_faults(world, endings, Instant::MAX);
     world.config.lost = 0;
