@@ -220,7 +220,7 @@ impl Controller {
         self.refresh(now);
     }
 
-    /// Tells the algorithm that the next calls that end are reported together.
+    /// Begins a batch of outcomes: see [`LimitAlgorithm::begin_batch`].
     pub(crate) fn begin_batch(&mut self) {
         self.algorithm.begin_batch();
     }

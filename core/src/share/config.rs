@@ -66,9 +66,9 @@ impl Default for ShareConfig {
 }
 
 impl ShareConfig {
-    /// Returns for how long the beat is the fast one because of a small change: for two beats.
-    pub(super) fn two_beats(&self) -> Duration {
-        Duration::from_nanos(self.beat.as_nanos().saturating_mul(2)).min(self.fast_for)
+    /// Returns so many halves of `beat`.
+    pub(super) fn half_beats(&self, halves: u64) -> Duration {
+        Duration::from_nanos(self.beat.as_nanos().saturating_mul(halves) / 2)
     }
 
     pub(super) fn validate(&self) -> Result<(), ConfigError> {

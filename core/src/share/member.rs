@@ -8,6 +8,7 @@ use core::fmt;
 use core::hash::Hasher as _;
 
 use super::config::{OnLoss, ShareConfig};
+use super::hurry::Hurry;
 use super::message::{
     Decision, EndedCall, GroupDemand, MAX_NUMBER, MAX_VERSION, MemberId, MemberReport, TakeLead, Term,
 };
@@ -188,8 +189,8 @@ pub struct Member {
     beat: Duration,
     next_beat: Instant,
     balance: Balance,
-    /// When the beat became the fast one because slots move, at most once in [`ShareConfig::fast_for`].
-    hurried_at: Option<Instant>,
+    /// The fast beat because slots move from or to this member.
+    hurry: Hurry,
 
     /// The newest decision that was read.
     newest: (Term, u64),
@@ -255,7 +256,7 @@ impl Member {
             beat: config.beat,
             next_beat: now,
             balance: Balance::Spares,
-            hurried_at: None,
+            hurry: Hurry::default(),
             newest: (Term::default(), 0),
             term: Term::default(),
             requested: None,
@@ -277,7 +278,7 @@ impl Member {
                 self.lost_at = self.lost_at.max(now + self.config.ttl);
             }
             self.is_lost = now >= self.lost_at;
-            let hurries = self.hurried_at.is_some_and(|hurried_at| now - hurried_at < self.config.two_beats());
+            let hurries = self.hurry.lasts(now, &self.config);
             self.next_beat = now + if hurries { self.config.fast_beat } else { self.beat };
             self.report(now);
             self.effects.push_back(MemberEffect::ReadDecision);
@@ -361,15 +362,14 @@ impl Member {
         self.groups.sort_by_key(|group| (core::cmp::Reverse(group.demand), group.group));
         if self.groups.len() > GROUPS {
             let others = self.groups.split_off(GROUPS);
-            let sum = |of: fn(&GroupDemand) -> u32| others.iter().map(of).fold(0, u32::saturating_add);
-            let (weight, demand) = (sum(|group| group.weight.max(1)), sum(|group| group.demand));
+            let weight = others.iter().map(|group| group.weight.max(1)).fold(0, u32::saturating_add);
+            let demand = GroupDemand::sum(&others);
             self.groups.push(GroupDemand { group: 0, weight, demand });
         }
         let now = self.time.peek(now);
-        let may_hurry = self.hurried_at.is_none_or(|hurried_at| now - hurried_at >= self.config.fast_for);
-        let hurries = self.has_moved() && may_hurry;
+        let hurries = self.has_moved() && self.hurry.may_begin(now, &self.config);
         if hurries {
-            self.hurry(now);
+            self.hurry.begin(now);
         }
         hurries
     }
@@ -393,7 +393,7 @@ impl Member {
         let now = self.to_member(now);
         match command {
             MemberCommand::HandleTimeout => self.handle_timeout(now),
-            MemberCommand::Hurry => self.hurry(now),
+            MemberCommand::Hurry => self.hurry.begin(self.time.peek(now)),
             MemberCommand::OnDecision(decision) => {
                 self.on_decision(now, decision);
             }
@@ -545,7 +545,7 @@ impl Member {
     /// Returns whether calls wait where slots were idle, or the other way round. One call or slot does not
     /// count.
     fn has_moved(&mut self) -> bool {
-        let wanted = self.groups.iter().fold(0, |sum: u32, group| sum.saturating_add(group.demand));
+        let wanted = GroupDemand::sum(&self.groups);
         let balance = if wanted > self.share.saturating_add(1) {
             Balance::Lacks
         } else if wanted.saturating_add(1) < self.share {
@@ -554,11 +554,6 @@ impl Member {
             self.balance
         };
         core::mem::replace(&mut self.balance, balance) != balance
-    }
-
-    /// Makes the beat the fast one for two beats.
-    fn hurry(&mut self, now: Instant) {
-        self.hurried_at = Some(self.time.peek(now));
     }
 
     /// Returns whether the beat is overdue by a TTL, so that the process was suspended for at least this

@@ -146,7 +146,7 @@ impl MemberRecord {
 
     /// Returns how many calls its groups have in flight or waiting.
     pub(super) fn demanded(&self) -> u32 {
-        self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.demand))
+        GroupDemand::sum(&self.groups)
     }
 
     /// Returns the groups with waiting calls, or none if the member counts as one without.

@@ -97,6 +97,11 @@ impl GroupDemand {
         let weight = (weight * 1_024.0) as u32;
         Self { group, weight: weight.max(1), demand }
     }
+
+    /// Returns how many calls all groups have in flight or waiting.
+    pub(super) fn sum(groups: &[Self]) -> u32 {
+        groups.iter().fold(0, |sum, group| sum.saturating_add(group.demand))
+    }
 }
 
 /// A call that has ended.

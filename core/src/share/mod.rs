@@ -113,8 +113,8 @@
 //! limit of the rate. At a learned pace, the number in flight is not what calls are refused for.
 //!
 //! A report has the ends of many calls, and each answer may raise the limit, while the calls that then start
-//! are refused in a later report, if they are. So the leader tells the algorithm which outcomes come
-//! [together](crate::limit::LimitAlgorithm::begin_batch).
+//! are refused in a later report, if they are. So the leader tells the algorithm that the ends of one beat
+//! are a [batch](crate::limit::LimitAlgorithm::begin_batch).
 //!
 //! A start that is reported after a cut, by a member that had not yet adopted a decision with the cut,
 //! belongs to the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.
@@ -292,6 +292,7 @@ pub mod cost;
 mod cost_session;
 mod fairness;
 mod handle;
+mod hurry;
 mod member;
 mod member_record;
 mod message;

@@ -26,13 +26,10 @@ impl Coordinator {
         let is_paused = !pause.is_zero();
         if limit.abs_diff(self.last_limit) > 1 || (is_paused && !self.was_paused) {
             self.fast_until = now + self.config.fast_for;
-        } else if limit != self.last_limit
-            && self.probed_at.is_none_or(|probed_at| now - probed_at >= self.config.fast_for)
-        {
+        } else if limit != self.last_limit && self.hurry.may_begin(now, &self.config) {
             // Probably a probe. The slots of calls that are refused in it are idle until a decision
-            // acknowledges the refusals. A limit that moves all the time must not keep the beat fast.
-            self.probed_at = Some(now);
-            self.fast_until = self.fast_until.max(now + self.config.two_beats());
+            // acknowledges the refusals.
+            self.hurry.begin(now);
         }
         (self.last_limit, self.was_paused) = (limit, is_paused);
         self.version += 1;

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 
 use super::budgets::SharedBudgets;
 use super::config::{SessionSettings, ShareConfig};
+use super::hurry::Hurry;
 use super::member_record::MemberRecord;
 use super::message::{Decide, Decided, HIGH_VERSION, Lead, MAX_VERSION, MemberId, MemberReport, Term};
 use crate::budget::BudgetConfig;
@@ -81,8 +82,8 @@ pub struct Coordinator {
     turn: usize,
     /// Until when the beat is the fast one, because of a pause or the limit.
     fast_until: Instant,
-    /// When the limit has last made the beat the fast one by moving by one.
-    probed_at: Option<Instant>,
+    /// The fast beat because the limit has moved by one.
+    hurry: Hurry,
     /// Since when members have waited for slots that others hold.
     unsettled_since: Option<Instant>,
     /// Whether the newest decision has a pause.
@@ -157,7 +158,7 @@ impl Coordinator {
             no_raise_until: (has_snapshot || lead.is_damaged).then(|| now + config.reclaim_after()),
             ends_early: !lead.is_damaged,
             fast_until: now,
-            probed_at: None,
+            hurry: Hurry::default(),
             unsettled_since: None,
             was_paused: false,
             next_beat: now,
@@ -310,7 +311,11 @@ impl Coordinator {
 
     fn beat(&self, now: Instant) -> Duration {
         let is_settling = self.unsettled_since.is_some_and(|since| now - since < self.config.fast_for);
-        if now < self.fast_until || is_settling { self.config.fast_beat } else { self.config.beat }
+        if now < self.fast_until || is_settling || self.hurry.lasts(now, &self.config) {
+            self.config.fast_beat
+        } else {
+            self.config.beat
+        }
     }
 }
 

@@ -13,9 +13,9 @@ use crate::time::{Duration, Instant};
 /// The number of latest latencies from which the 95th percentile is taken.
 const LATENCIES: usize = 128;
 
-/// How many beats a member counts as one with waiting calls after a report of them: at the moment of a later
-/// report, all its calls may be in flight.
-const WAITS_FOR: u64 = 3;
+/// For how many halves of a beat a member counts as one with waiting calls after a report of them: at the
+/// moment of a later report, all its calls may be in flight.
+const WAITS_FOR: u64 = 6;
 
 impl Coordinator {
     /// Sets the most calls that each member had in flight at once since the report before these, as far as
@@ -60,7 +60,7 @@ impl Coordinator {
         record.received = now;
         record.groups.clone_from(&report.groups);
         if record.demanded() > report.in_flight() {
-            record.waits_until = now + Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(WAITS_FOR));
+            record.waits_until = now + self.config.half_beats(WAITS_FOR);
         }
         record.has_adopted |= report.version >= self.first_version;
         record.reclaimed = None;
@@ -138,8 +138,8 @@ impl Coordinator {
             // other calls for accepted after this time. A refusal waits for a report and for its reader: for
             // one beat on average, and for two at most. One that has waited for the store or for a leader
             // shows nothing about later ones.
-            let beats = |halves: u64| Duration::from_nanos(self.config.beat.as_nanos().saturating_mul(halves) / 2);
-            latency = latency + Duration::from_millis(u64::from(end.age_ms)).max(beats(3)).min(beats(8));
+            let (least, most) = (self.config.half_beats(3), self.config.half_beats(8));
+            latency = latency + Duration::from_millis(u64::from(end.age_ms)).max(least).min(most);
         }
         let since = Instant::from_nanos(now.as_nanos().saturating_sub(latency.as_nanos()));
         let done = Completion {

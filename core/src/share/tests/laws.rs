@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use super::super::*;
 use super::oracle::{Exemption, Oracle};
+use super::short_config;
 use crate::budget::{BudgetConfig, Dimension};
 use crate::limit::{LimitChoice, TideConfig};
 use crate::sim::rng::Rng;
@@ -280,32 +281,13 @@ const STEPS: [Step; 7] = [
 
 /// Runs the history number `history`: each step lasts for two thirds of a TTL, and its fault ends with it.
 fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
-    let share = ShareConfig {
-        ttl: Duration::from_millis(300),
-        beat: Duration::from_millis(50),
-        takeover_after: Duration::from_millis(120),
-        takeover_jitter: Duration::from_millis(40),
-        call_timeout: Duration::from_secs(1),
-        on_loss,
-        ..ShareConfig::default()
-    };
     let config = SharingConfig {
-        share,
-        choice: LimitChoice::Aimd,
-        cap: 2,
-        capacity: 2,
-        interval: None,
         longest_call: Duration::from_millis(120),
-        lost: 0,
-        repeated: 0,
-        delay: Duration::from_millis(4),
-        step_timeout: Duration::from_millis(60),
-        stops_before_send: false,
-        clocks_drift: false,
         weights: alloc::vec![1, 1],
         budgets: alloc::vec![BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 10).with_burst(2)],
-        most_tokens: 1,
+        ..short_config(on_loss, Duration::from_secs(1))
     };
+    let ttl = config.share.ttl;
     let oracle = Oracle::new(&config);
     let mut world = SharingWorld::new(config, Rng::new(history as u64), oracle).expect("valid");
     world.start_process(2);
@@ -320,7 +302,7 @@ fn run_history(history: usize, depth: u32, on_loss: OnLoss) {
             Step::DisconnectFirst => world.set_disconnected(0, true),
             Step::DisconnectSecond => world.set_disconnected(1, true),
             Step::StopStore => world.stop_store(true),
-            Step::SuspendFirst => world.suspend(0, share.ttl),
+            Step::SuspendFirst => world.suspend(0, ttl),
             Step::KillFirst => world.kill(0),
             Step::LoseLastWrites => world.roll_back(Some(Duration::from_millis(120))),
         }

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::super::*;
 use super::oracle::Oracle;
+use super::short_config;
 use crate::budget::{BudgetConfig, Dimension};
-use crate::limit::LimitChoice;
 use crate::sim::rng::Rng;
 use crate::sim::sharing::{Fate, SharingConfig, SharingWorld};
 use crate::time::Duration;
@@ -43,26 +43,11 @@ fn millis(millis: u64) -> Duration {
 /// Runs a world in which the messages after `arriving` others have the given fates, and in which every later
 /// one arrives.
 fn run(change: Change, arriving: usize, fates: &[Fate]) {
-    let share = ShareConfig {
-        ttl: millis(300),
-        beat: millis(50),
-        takeover_after: millis(120),
-        takeover_jitter: millis(40),
-        call_timeout: millis(300),
-        on_loss: OnLoss::Stop,
-        ..ShareConfig::default()
-    };
     let config = SharingConfig {
-        share,
-        choice: LimitChoice::Aimd,
-        cap: 2,
-        capacity: 2,
         longest_call: millis(90),
-        delay: millis(4),
-        step_timeout: millis(60),
         weights: alloc::vec![1, 2],
         budgets: alloc::vec![BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 40).with_burst(2)],
-        ..SharingConfig::default()
+        ..short_config(OnLoss::Stop, millis(300))
     };
     let oracle = Oracle::new(&config);
     let mut world = SharingWorld::new(config, Rng::new(arriving as u64), oracle).expect("valid");
@@ -70,21 +55,18 @@ fn run(change: Change, arriving: usize, fates: &[Fate]) {
     world.start_process(2);
     world.advance_to(world.now + millis(330));
     let leader = (0..2).find(|p| world.is_leader(*p)).expect("one leads by now");
-    let mut staying = alloc::vec![leader, 1 - leader];
     match change {
         Change::Nothing => {}
         Change::DemandMoves => world.set_demand(1 - leader, 0),
-        Change::ThirdStarts => staying.push(world.start_process(2)),
+        Change::ThirdStarts => {
+            world.start_process(2);
+        }
         Change::LeaderIsKilled => world.kill(leader),
         Change::LeaderLeaves => world.leave(leader),
         Change::OtherLeaves => world.leave(1 - leader),
         Change::StoreLosesWrites => world.roll_back(Some(millis(100))),
     }
-    match change {
-        Change::LeaderIsKilled | Change::LeaderLeaves => staying.retain(|p| *p != leader),
-        Change::OtherLeaves => staying.retain(|p| *p == leader),
-        _ => {}
-    }
+    let staying: Vec<usize> = (0..world.started()).filter(|p| world.is_alive(*p) && !world.leaves(*p)).collect();
     world.fates = core::iter::repeat_n(Fate::Arrives, arriving).chain(fates.iter().copied()).collect();
     world.advance_to(world.now + millis(500));
     for p in &staying {

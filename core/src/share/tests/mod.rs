@@ -19,6 +19,7 @@ use super::*;
 use crate::call::Outcome;
 use crate::limit::{CallReport, Fixed, LimitAlgorithm, LimitChoice, LimitConfig};
 use crate::request::{AcquireResult, Domain, Request, RequestAdmission, RequestConfig, RequestEffect};
+use crate::sim::sharing::SharingConfig;
 use crate::time::{Duration, Instant};
 
 fn at(millis: u64) -> Instant {
@@ -37,6 +38,28 @@ fn report(member: u64, seq: u64, version: u64, share: u32) -> MemberReport {
         groups: vec![GroupDemand { group: 1, weight: 1, demand: 10 }],
         leaves: false,
         budgets: [].into(),
+    }
+}
+
+/// Returns the settings of a world with a limit of two and short times, of which many can be run.
+fn short_config(on_loss: OnLoss, call_timeout: Duration) -> SharingConfig {
+    let share = ShareConfig {
+        ttl: Duration::from_millis(300),
+        beat: Duration::from_millis(50),
+        takeover_after: Duration::from_millis(120),
+        takeover_jitter: Duration::from_millis(40),
+        call_timeout,
+        on_loss,
+        ..ShareConfig::default()
+    };
+    SharingConfig {
+        share,
+        choice: LimitChoice::Aimd,
+        cap: 2,
+        capacity: 2,
+        delay: Duration::from_millis(4),
+        step_timeout: Duration::from_millis(60),
+        ..SharingConfig::default()
     }
 }
 

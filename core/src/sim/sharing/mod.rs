@@ -414,7 +414,7 @@ impl<O: SharingObserver> SharingWorld<O> {
 
     /// Makes a failover with two primaries: from now on, these processes reach a new one, which lacks the
     /// writes of the last `lag`. The others reach the old one, of which samples show the newest decision.
-    /// Observers are not told which is which.
+    /// Observers do not learn which primary a process reaches.
     pub fn split(&mut self, moved: &[usize], lag: Duration) {
         let until = self.now.as_nanos().saturating_sub(lag.as_nanos());
         let backup = self.backups.iter().rfind(|(at, ..)| at.as_nanos() <= until);
