@@ -110,7 +110,7 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
     /// Handles the reply to the last step of a role, see [`Session::on_reply`], and serves the waiters of
     /// the gate after a change of the share.
     pub fn on_reply(&self, role: Role, reply: Result<StoreReply, String>) {
-        if role == Role::Leader {
+        if role == Role::Leader && !matches!(reply, Ok(StoreReply::Decided(_))) {
             // It changes no share. The decision of a leader takes long, and calls need not wait for it.
             let now = self.now();
             self.session.lock().on_reply(now, role, reply);
@@ -121,7 +121,7 @@ impl<H: Host, L: RawMutex> SharedLimit<H, L> {
         }
         // No call may start between the two: it would spend amounts of a lease that has lapsed.
         self.gate.with(|machine, now| {
-            let has_changed = self.session.lock().on_reply(now, role, reply);
+            let has_changed = self.session.lock().on_reply(now, role, reply).is_some();
             self.record(machine, now);
             self.lease_budgets(machine, now);
             if has_changed {

@@ -13,7 +13,7 @@ use super::config::SessionSettings;
 use super::coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 use super::handle::MemberHandle;
 use super::member::{Member, MemberCommand, MemberEffect, MemberState};
-use super::message::{Decide, GroupDemand, Lead, MemberId, Term};
+use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberId, Term};
 use super::steps::{Role, StoreReply, StoreStep};
 use crate::budget::{BudgetConfig, BudgetKey, WalletLease, WalletReport};
 use crate::error::ConfigError;
@@ -81,6 +81,9 @@ struct Awaited {
 
 /// The part of one process in a shared limit: drives its member, and a leader while it leads.
 ///
+/// A decision of its own leader that the store has kept goes to the member directly, so a process that leads
+/// does not read it again.
+///
 /// It does no input or output. The host calls [`Session::handle_timeout`] at the instant of
 /// [`Session::poll_timeout`], carries out the steps that [`Session::poll_step`] returns for either role, and
 /// passes each reply to [`Session::on_reply`]. A step that fails is not repeated: the next beat makes a new
@@ -114,6 +117,10 @@ struct Leadership {
     read: u64,
     /// Until when it is shown that the snapshot could not be read.
     anew_until: Instant,
+    /// The decision that is being written.
+    writes: Option<Decision>,
+    /// Whether the member has one that it has not yet looked for.
+    has_passed_on: bool,
     /// Whether it ends with the next decision.
     leaves: bool,
 }
@@ -179,6 +186,7 @@ impl<L: RawMutex> Session<L> {
         let now = self.member.to_member(now);
         let steps = &mut self.steps;
         let newest = self.newest;
+        let has_newest = self.leadership.as_mut().is_some_and(|lead| core::mem::take(&mut lead.has_passed_on));
         let log = &mut self.log;
         self.member.with(|member| {
             if member.set_demand(now, demand) {
@@ -188,6 +196,7 @@ impl<L: RawMutex> Session<L> {
             while let Some(effect) = member.poll_effect() {
                 steps.push_back(match effect {
                     MemberEffect::Report(report) => StoreStep::Report(report),
+                    MemberEffect::ReadDecision if has_newest => continue,
                     MemberEffect::ReadDecision => StoreStep::DecisionsSince { term: newest.0, version: newest.1 },
                     MemberEffect::TakeLead(request) => StoreStep::TakeLead(request),
                 });
@@ -210,7 +219,14 @@ impl<L: RawMutex> Session<L> {
             // A new leadership replaces the one before. The settings are in range.
             let leader = Coordinator::take_over(now, *share, *choice, limit, cap, lead).ok();
             let anew_until = now + share.ttl;
-            self.leadership = leader.map(|leader| Leadership { leader, read: 0, anew_until, leaves: false });
+            self.leadership = leader.map(|leader| Leadership {
+                leader,
+                read: 0,
+                anew_until,
+                writes: None,
+                has_passed_on: false,
+                leaves: false,
+            });
         }
         let Some(leadership) = &mut self.leadership else { return };
         let leader = &mut leadership.leader;
@@ -234,33 +250,26 @@ impl<L: RawMutex> Session<L> {
     }
 
     /// Handles the store's reply to the last step of `role`, or the text of the error if it failed. Returns
-    /// whether the limit of the process may have changed.
-    pub fn on_reply(&mut self, now: Instant, role: Role, reply: Result<StoreReply, String>) -> bool {
+    /// the decision that the member has adopted, if there is one: the limit of the process may have changed.
+    pub fn on_reply(&mut self, now: Instant, role: Role, reply: Result<StoreReply, String>) -> Option<Decision> {
         let now = self.member.to_member(now);
         let awaited = match role {
             Role::Member => self.awaited_by_member.take(),
             Role::Leader => self.awaited_by_leader.take(),
         };
-        let Some(Awaited { kind, is_last }) = awaited else { return false };
+        let Awaited { kind, is_last } = awaited?;
         let reply = match reply {
             Ok(reply) => reply,
             Err(error) => {
                 self.errors.insert(kind, error);
-                return false;
+                return None;
             }
         };
         self.errors.remove(&kind);
         match reply {
             StoreReply::Reported => self.has_left |= is_last,
             StoreReply::Decision(None) => {}
-            StoreReply::Decision(Some(decision)) => {
-                self.newest = (decision.term, decision.version);
-                // There is a leader again.
-                self.errors.remove(&StepKind::TakeLead);
-                let (id, has_changed) = self.member.with(|member| (member.id(), member.on_decision(now, &decision)));
-                self.log.member(|| MemberCommand::OnDecision(decision.part_of(id)));
-                return has_changed;
-            }
+            StoreReply::Decision(Some(decision)) => return self.on_decision(now, decision),
             StoreReply::Lead(lead) => self.on_lead(lead),
             StoreReply::Reports(reports) => {
                 if let Some(leadership) = &mut self.leadership {
@@ -270,17 +279,38 @@ impl<L: RawMutex> Session<L> {
                     self.log.leader(now, command, leadership.leader.decision());
                 }
             }
-            StoreReply::Decided(decided) => {
-                self.log.leader(now, LeaderCommand::OnDecided(decided), None);
-                if self.leadership.as_mut().is_some_and(|leadership| !leadership.leader.on_decided(decided)) {
-                    self.leadership = None;
-                    // Its steps are not repeated.
-                    let ended = [StepKind::ReadReports, StepKind::Decide, StepKind::ReadSnapshot];
-                    self.errors.retain(|kind, _| !ended.contains(kind));
-                }
-            }
+            StoreReply::Decided(decided) => return self.on_decided(now, decided),
         }
-        false
+        None
+    }
+
+    /// Passes a decision to the member. Returns it if the member has adopted it.
+    fn on_decision(&mut self, now: Instant, decision: Decision) -> Option<Decision> {
+        self.newest = (decision.term, decision.version);
+        // There is a leader again.
+        self.errors.remove(&StepKind::TakeLead);
+        let (id, has_adopted) = self.member.with(|member| (member.id(), member.on_decision(now, &decision)));
+        self.log.member(|| MemberCommand::OnDecision(decision.part_of(id)));
+        has_adopted.then_some(decision)
+    }
+
+    fn on_decided(&mut self, now: Instant, decided: Decided) -> Option<Decision> {
+        self.log.leader(now, LeaderCommand::OnDecided(decided), None);
+        let leadership = self.leadership.as_mut()?;
+        let written = leadership.writes.take();
+        if !leadership.leader.on_decided(decided) {
+            self.leadership = None;
+            // Its steps are not repeated.
+            let ended = [StepKind::ReadReports, StepKind::Decide, StepKind::ReadSnapshot];
+            self.errors.retain(|kind, _| !ended.contains(kind));
+            return None;
+        }
+        let is_kept = |decision: &Decision| (decision.term, decision.version) == (decided.term, decided.version);
+        // The reply to a read that is awaited may be an older decision.
+        let reads = self.awaited_by_member.is_some_and(|awaited| awaited.kind == StepKind::ReadDecision);
+        let decision = written.filter(|decision| is_kept(decision) && !reads)?;
+        leadership.has_passed_on = true;
+        self.on_decision(now, decision)
     }
 
     fn on_lead(&mut self, lead: Lead) {
@@ -335,6 +365,7 @@ impl<L: RawMutex> Session<L> {
         let (kind, step) = match leadership.leader.poll_effect() {
             Some(CoordinatorEffect::ReadReports) => (StepKind::ReadReports, StoreStep::ReportsSince(leadership.read)),
             Some(CoordinatorEffect::Decide(decide)) => {
+                leadership.writes = Some(decide.decision.clone());
                 (StepKind::Decide, StoreStep::Decide { decide, read: leadership.read })
             }
             None => {
@@ -509,9 +540,38 @@ mod tests {
         assert!(matches!(leader, Some(StoreStep::ReportsSince(_))), "{leader:?}");
         assert!(!session.is_member_due(later), "the reply to its step is awaited");
         assert_eq!(session.poll_timeout(), None, "both replies are awaited");
-        assert!(!session.on_reply(later, Role::Member, Err("it is unreachable".to_string())));
+        assert_eq!(session.on_reply(later, Role::Member, Err("it is unreachable".to_string())), None);
         let member = session.poll_step(Role::Member);
-        assert!(matches!(member, Some(StoreStep::DecisionsSince { .. })), "{member:?}");
+        assert_eq!(member, None, "it has the newest decision, of its own leader");
+        assert_eq!(session.on_reply(later, Role::Leader, Err("it is unreachable".to_string())), None);
+        session.handle_timeout(later, &demand(1), CAP);
+        let member = session.poll_step(Role::Member);
+        assert!(matches!(member, Some(StoreStep::Report(_))), "{member:?}");
+        session.on_reply(later, Role::Member, Ok(StoreReply::Reported));
+        let member = session.poll_step(Role::Member);
+        assert!(matches!(member, Some(StoreStep::DecisionsSince { .. })), "its leader has made none since: {member:?}");
+    }
+
+    #[test]
+    fn a_process_that_leads_reads_no_decision_but_after_one_that_the_store_did_not_keep() {
+        let (mut session, _) = session(1);
+        let mut store = MemoryStore::default();
+        let now = run(&mut session, Instant::ZERO, at(1_000), &mut store);
+        let mut count = |session: &mut TestSession, now, end, fails: bool| {
+            let mut steps = (0, 0);
+            let end = run_with(session, now, at(end), |step| {
+                steps.0 += u32::from(matches!(step, StoreStep::DecisionsSince { .. }));
+                let is_decision = matches!(step, StoreStep::Decide { .. });
+                steps.1 += u32::from(is_decision);
+                if is_decision && fails { Err("it is unreachable".to_string()) } else { Ok(store.run(step)) }
+            });
+            (end, steps)
+        };
+        let (now, (reads, decisions)) = count(&mut session, now, 3_000, false);
+        assert!(reads == 0 && decisions >= 19, "{reads} {decisions}");
+        assert!(session.state(now).has_lease && session.state(now).age < Some(Duration::from_millis(110)));
+        let (_, (reads, decisions)) = count(&mut session, now, 4_000, true);
+        assert!(reads >= 9 && decisions >= 9, "{reads} {decisions}");
     }
 
     #[test]

@@ -377,7 +377,9 @@ impl SharingObserver for Oracle {
         let is_due = local < view.fast_until;
         let is_beat = |beat: Duration| u64::from(decision.beat_ms) == beat.as_nanos() / 1_000_000;
         assert!(is_beat(fast) || (is_beat(self.share.beat) && !is_due) || made > 1, "rule 4: the beat");
-        view.settles_since = (is_beat(fast) && !is_due).then(|| view.settles_since.unwrap_or(local));
+        // A decision that was made and not sent may have ended such a time.
+        let began = view.settles_since.filter(|_| made <= 1).unwrap_or(local);
+        view.settles_since = (is_beat(fast) && !is_due).then_some(began);
         let settles_for = view.settles_since.map_or(Duration::ZERO, |since| local - since);
         assert!(settles_for <= self.share.fast_for, "rule 4: the beat is fast for {settles_for}");
         if let Some(before) = before.filter(|_| self.checks_cuts) {

@@ -123,14 +123,12 @@ impl<O: SharingObserver> SharingWorld<O> {
         let local = self.local(p);
         let process = &mut self.processes[p];
         let (number, leads) = (process.number, process.session.leads());
-        let has_adopted = process.session.on_reply(local, role, reply.clone());
-        if role == Role::Member {
-            process.lease_budgets(local);
+        let adopted = process.session.on_reply(local, role, reply.clone());
+        process.lease_budgets(local);
+        if let Some(decision) = &adopted {
+            self.observer.on_adopted(process.id, local, decision);
         }
         match reply {
-            Ok(StoreReply::Decision(Some(decision))) if has_adopted => {
-                self.observer.on_adopted(process.id, local, &decision);
-            }
             Ok(StoreReply::Lead(lead)) if lead.term == process.requested => {
                 self.observer.on_leader(lead.term, lead.snapshot.as_ref().map(|snapshot| snapshot.version));
                 self.emit(SharingEventKind::Leads { process: number, epoch: lead.term.epoch });
