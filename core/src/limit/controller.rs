@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 
 use super::cooldown::Cooldown;
+use super::member_state::MemberState;
 use super::start_up::StartUp;
 use super::{Aimd, CallReport, LimitAlgorithm, LimitChoice, LimitConfig, LimitState};
 use crate::call::{Completion, Outcome};
@@ -329,6 +330,11 @@ impl Controller {
     /// Returns the time between two calls at the rate that the algorithm has learned.
     pub(crate) fn interval(&self) -> Option<Duration> {
         self.algorithm.interval()
+    }
+
+    /// Returns what this process has of a shared limit, if it is one.
+    pub(crate) fn member_state(&self, now: Instant) -> Option<MemberState> {
+        self.algorithm.member_state(now)
     }
 
     /// Returns the limit of the algorithm as it states it, which may be 0.

@@ -25,6 +25,7 @@ mod config;
 pub(crate) mod controller;
 mod cooldown;
 pub mod fixed;
+pub(crate) mod member_state;
 mod ramp;
 mod start_up;
 pub mod tide;
@@ -40,6 +41,7 @@ pub use aimd::Aimd;
 pub use choice::LimitChoice;
 pub use config::{CooldownRule, CutRule, LimitConfig};
 pub use fixed::Fixed;
+pub use member_state::MemberState;
 pub use tide::{RetryAfterStops, Tide, TideConfig};
 pub use vegas::{Vegas, VegasConfig};
 
@@ -171,6 +173,12 @@ pub trait LimitAlgorithm: Any + Send {
     /// `suspended` is the time for which it has done so in all. A limit that lapses by another clock, such as
     /// a leased [share](crate::share), adds it to each instant. The default does nothing.
     fn set_suspended(&mut self, _suspended: Duration) {}
+
+    /// Returns what this process has of a limit that several [share](crate::share), or `None` if the limit is
+    /// its own, which is the default.
+    fn member_state(&self, _now: Instant) -> Option<MemberState> {
+        None
+    }
 
     /// Announces that the outcomes until the next call of this are reported together, after they happened, as
     /// at the leader of a shared [limit](crate::share). The refusals of calls that start because of these

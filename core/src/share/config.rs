@@ -41,7 +41,7 @@ pub struct ShareConfig {
     /// How long a member reads no new decision before it takes the lead, above `beat`. Default 1.5 s.
     pub takeover_after: Duration,
     /// The most that a member adds at random to `takeover_after`, so that not all try at the same time.
-    /// Default 500 ms.
+    /// Default 300 ms.
     pub takeover_jitter: Duration,
     /// The time after which a caller ends a call. The slots of the calls of a killed member are reserved for
     /// no longer. Default 10 minutes.
@@ -58,7 +58,7 @@ impl Default for ShareConfig {
             fast_beat: Duration::from_millis(20),
             fast_for: Duration::from_secs(1),
             takeover_after: Duration::from_millis(1_500),
-            takeover_jitter: Duration::from_millis(500),
+            takeover_jitter: Duration::from_millis(300),
             call_timeout: Duration::from_secs(600),
             on_loss: OnLoss::Share,
         }

@@ -6,7 +6,7 @@ use core::fmt;
 use lock_api::{Mutex, RawMutex};
 
 use super::member::Member;
-use crate::limit::{CallReport, LimitAlgorithm};
+use crate::limit::{CallReport, LimitAlgorithm, MemberState};
 use crate::time::{Duration, Instant};
 
 /// A handle to a [`Member`] under a lock. Clones are handles to the same member.
@@ -103,6 +103,10 @@ impl<L: RawMutex + Send + Sync + 'static> LimitAlgorithm for MemberHandle<L> {
 
     fn set_suspended(&mut self, suspended: Duration) {
         self.0.lock().set_suspended(suspended);
+    }
+
+    fn member_state(&self, now: Instant) -> Option<MemberState> {
+        self.0.lock().member_state(now)
     }
 
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {

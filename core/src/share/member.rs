@@ -2,9 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::hash::Hasher as _;
 
 use super::config::{OnLoss, ShareConfig};
@@ -15,7 +13,7 @@ use super::message::{
 use crate::budget::{BudgetKey, WalletLease, WalletMode, WalletReport};
 use crate::call::Outcome;
 use crate::error::ConfigError;
-use crate::limit::{CallReport, LimitAlgorithm};
+use crate::limit::{CallReport, LimitAlgorithm, MemberState};
 use crate::portable_hasher::PortableHasher;
 use crate::time::{Duration, Instant, Monotonic};
 
@@ -56,58 +54,6 @@ pub enum MemberCommand {
     OnDecision(Decision),
     /// [`Member::leave`].
     Leave,
-}
-
-/// The state of a member at one instant, to show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct MemberState {
-    /// The number of members in the adopted decision, or 0 if there is none.
-    pub members: u32,
-    /// The limit over all members in this decision, or 0.
-    pub limit: u32,
-    /// The share of the member in this decision, or 0.
-    pub share: u32,
-    /// How many calls the member may have in flight now: see [`Member::room`].
-    pub room: u32,
-    /// Whether the lease is valid. If not, the share does not apply.
-    pub has_lease: bool,
-    /// The present term, as far as the member knows. Its nonce is the number that the leader has drawn.
-    pub term: Term,
-    /// Whether the process of the member is the leader, as far as it knows.
-    pub is_leader: bool,
-    /// The time since the member adopted a decision. `None` if it has adopted none.
-    pub age: Option<Duration>,
-}
-
-impl MemberState {
-    /// Returns the [number of the leader](Term::leader_number); `None` before the first decision of a leader.
-    #[must_use]
-    pub fn leader(&self) -> Option<String> {
-        self.age.map(|_| self.term.leader_number())
-    }
-}
-
-/// One line for people.
-impl fmt::Display for MemberState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { members, limit, share, room, has_lease, term, is_leader, age } = *self;
-        match age {
-            None => f.write_str("waits for its first share"),
-            Some(age) if has_lease => {
-                let processes = term.describe_processes(members as usize);
-                let this = if is_leader { " (this one)" } else { "" };
-                let tenths = age.as_nanos() / 100_000_000;
-                let (secs, tenths) = (tenths / 10, tenths % 10);
-                write!(f, "{share} of {limit} slots, {processes}{this}, decision {secs}.{tenths} s ago")
-            }
-            Some(age) => {
-                let age = age.as_nanos() / 1_000_000_000;
-                write!(f, "no share for {age} s, {room} slots until it is back; last {share} of {limit}")
-            }
-        }
-    }
 }
 
 /// What a member had last.
@@ -487,7 +433,7 @@ impl Member {
             share: self.share,
             room: self.room(now),
             has_lease: now < self.lease_until,
-            term: self.term,
+            leader_number: self.term.leader_number(),
             is_leader: self.led == Some(self.term),
             age: self.adopted.map(|adopted| now - adopted),
         }
@@ -715,6 +661,10 @@ impl LimitAlgorithm for Member {
 
     fn set_suspended(&mut self, suspended: Duration) {
         self.suspended = suspended;
+    }
+
+    fn member_state(&self, now: Instant) -> Option<MemberState> {
+        Some(self.state(self.to_member(now)))
     }
 
     fn set_max(&mut self, now: Instant, max: u32, lifts: bool) {

@@ -1,7 +1,6 @@
 //! The messages between members, the leader and the store. The [parent module](super) defines the terms.
 
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -9,6 +8,7 @@ use core::hash::Hasher as _;
 
 use crate::budget::{BudgetKey, WalletReport};
 use crate::call::Outcome;
+use crate::limit::member_state::describe_processes;
 use crate::portable_hasher::PortableHasher;
 
 /// The highest report number. A report with a higher one is damaged and ignored. Epochs and nonces are below
@@ -52,19 +52,18 @@ pub struct Term {
 impl Term {
     /// Returns the number of the leader, to show. It is the same in all processes.
     ///
-    /// The upper 32 of the 53 bits of the nonce, as eight hexadecimal digits, are short to compare, and
-    /// hardly ever equal for two leaders.
+    /// The upper 32 of the 53 bits of the nonce are short to compare, and hardly ever equal for two leaders.
     #[must_use]
-    pub fn leader_number(self) -> String {
-        format!("{:08x}", self.nonce >> 21)
+    pub fn leader_number(self) -> u32 {
+        // A damaged nonce may have more bits, which do not count.
+        (self.nonce >> 21) as u32
     }
 
     /// Describes how many processes share a limit, and which one leads in this term: `2 processes, leader
     /// 12ab34cd`.
     #[must_use]
     pub fn describe_processes(self, count: usize) -> String {
-        let processes = if count == 1 { "process" } else { "processes" };
-        format!("{count} {processes}, leader {}", self.leader_number())
+        describe_processes(count, self.leader_number())
     }
 }
 

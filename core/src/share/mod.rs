@@ -25,7 +25,8 @@
 //! # The cycle
 //!
 //! Each *beat* (100 ms), a member writes its report and reads the newest decision, and the leader reads the
-//! reports and writes a decision. While shares move, the beat is 20 ms:
+//! reports and writes a decision. The member in the process of the leader gets that decision without a read.
+//! While shares move, the beat is 20 ms:
 //!
 //! | whose beat | when | for how long |
 //! | --- | --- | --- |
@@ -219,9 +220,12 @@
 //! | store flushed, or its last writes lost | the leader writes its state again; no amounts until then |
 //! | process suspended for longer than the TTL | no call starts on the lapsed lease, nor for a TTL after it |
 //!
+//! Once all faults are over, each member starts calls again within three TTLs and the reservation, and then
+//! when it is its turn: if there are fewer slots than groups, or a rate, it may wait for those before it.
+//!
 //! # When more calls than the limit are in flight
 //!
-//! There are four exemptions, each with a bound on the calls beyond the limit. The tests check that there is
+//! There are five exemptions, each with a bound on the calls beyond the limit. The tests check that there is
 //! no other.
 //!
 //! | exemption | what exceeds the limit | bound |
@@ -230,11 +234,13 @@
 //! | E2 | calls started under [`OnLoss::Share`] | the member's equal part of the last limit |
 //! | E3 | calls under decisions that the store has lost together with their leader | the limit once more |
 //! | E4 | calls that an unreachable member has not reported, or that outlast the reservation | their number |
+//! | E5 | calls of processes whose messages have another [format](redis::FORMAT) | a limit of their own |
 //!
 //! For a budget, E1 is the whole refill of it, and E2 the equal part of the refill, both from an empty bucket
 //! at the loss on. E3 is its burst once more, with the refill of the time that was lost. E4 does not
-//! apply: a budget pays for a call before it starts. As in one process, a call that uses more than its
-//! estimate, or whose estimate is larger than the bucket, overdraws a budget.
+//! apply: a budget pays for a call before it starts. With E5, each format has budgets of its own. As in one
+//! process, a call that uses more than its estimate, or whose estimate is larger than the bucket, overdraws a
+//! budget.
 //!
 //! # What a host does
 //!
@@ -267,7 +273,9 @@
 //! A [`Session`] does all of this for one process, and [`gate::SharedLimit`](crate::gate::SharedLimit) also
 //! connects it to a gate: the host only carries out each [`StoreStep`] at its store.
 //!
-//! Rates that a provider states in its headers, and its health, are not shared: each process has its own.
+//! Rates that a provider states in its headers, and its health, are not shared: each process has its own. The
+//! cause of failed calls is often the process, such as its network or its key, and then the others must go on.
+//! The price is that each process finds an outage by its own calls, and sends a probe of its own.
 //!
 //! The [log](crate::replay#shared-limits) of a recorded gate contains the commands of its members and
 //! leaders, so that each process can be replayed alone.
@@ -304,12 +312,13 @@ mod store;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
 
+pub use crate::limit::MemberState;
 pub use config::{OnLoss, SessionSettings, ShareConfig};
 pub use coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 pub use cost::{COST_STEPS, CostGrant, CostLease, CostRequest, CostStore, EARLIER_RUNS, MAX_COST, grant_cost};
 pub use cost_session::{CostChange, CostError, CostReply, CostSession, CostStep};
 pub use handle::MemberHandle;
-pub use member::{Member, MemberCommand, MemberEffect, MemberState};
+pub use member::{Member, MemberCommand, MemberEffect};
 pub use message::{
     Decide, Decided, Decision, EndedCall, GroupDemand, KnownMember, KnownWallet, Lead, LeaderSnapshot, MemberId,
     MemberReport, MemberShare, TakeLead, Term,

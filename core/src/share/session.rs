@@ -12,12 +12,12 @@ use lock_api::RawMutex;
 use super::config::SessionSettings;
 use super::coordinator::{Coordinator, CoordinatorEffect, LeaderCommand};
 use super::handle::MemberHandle;
-use super::member::{Member, MemberCommand, MemberEffect, MemberState};
+use super::member::{Member, MemberCommand, MemberEffect};
 use super::message::{Decide, Decided, Decision, GroupDemand, Lead, MemberId, Term};
 use super::steps::{Role, StoreReply, StoreStep};
 use crate::budget::{BudgetConfig, BudgetKey, WalletLease, WalletReport};
 use crate::error::ConfigError;
-use crate::limit::Aimd;
+use crate::limit::{Aimd, MemberState};
 use crate::time::Instant;
 
 impl SessionSettings {

@@ -61,7 +61,7 @@ const UNKNOWN_CLIENT: &str =
     "it does not know the authority that has signed the certificate in `client_cert_file` of [share]";
 
 /// What an error at the start means, by a part of its text in lower case.
-const MEANINGS: [(&str, &str); 20] = [
+const MEANINGS: [(&str, &str); 21] = [
     // The key belongs to another node, or to none.
     ("moved:", CLUSTER),
     ("clusterdown", CLUSTER),
@@ -72,6 +72,8 @@ const MEANINGS: [(&str, &str); 20] = [
     ("unknown command", "it is no server with scripts; the address of sentinels begins with `redis+sentinel://`"),
     ("noperm", NO_PERMISSION),
     ("the user executing the script can't run", NO_PERMISSION),
+    // Valkey.
+    ("acl failure in script", NO_PERMISSION),
     ("err syntax error", "it does not know all commands that are needed; expected version 6.2 or later"),
     ("unknownissuer", UNKNOWN_AUTHORITY),
     // The certificate names a known authority, and another one has signed it.
@@ -144,7 +146,10 @@ impl fmt::Display for StoredLimit {
         write!(f, "{limit}: {slots} slots, ")?;
         match decision.shares.len() {
             processes if *is_old || processes == 0 => f.write_str("no process now")?,
-            processes => f.write_str(&decision.term.describe_processes(processes))?,
+            processes => {
+                let shares: Vec<String> = decision.shares.values().map(|given| given.share.to_string()).collect();
+                write!(f, "{}, shares {}", decision.term.describe_processes(processes), shares.join(" + "))?;
+            }
         }
         write!(f, ", newest decision {age:.1} s ago")
     }

@@ -6,6 +6,7 @@ use core::fmt;
 use super::RequestAdmission;
 use crate::budget::{StatedRate, Usage};
 use crate::id::SlotKey;
+use crate::limit::MemberState;
 use crate::request::keys::ResourceId;
 use crate::request::provider::Block;
 use crate::request::result::WaiterId;
@@ -59,6 +60,13 @@ pub enum CallWait {
         /// When the limit next changes by time alone, as in a ramp, if it is known.
         changes_at: Option<Instant>,
     },
+    /// The part that this process has of a [shared](crate::share) limit is reached, or it has none now.
+    Share {
+        /// What it has, who leads, and how old the decision is.
+        member: MemberState,
+        /// The calls of the resource in flight.
+        in_flight: u32,
+    },
     /// The limit algorithm spaces calls in time. Fewer calls are in flight than the limit allows.
     Paced {
         /// When the next call may start.
@@ -110,6 +118,7 @@ impl fmt::Display for CallWait {
                 write!(f, "the adaptive limit of {limit} is reached with {in_flight} in flight")?;
                 changes_at.map_or(Ok(()), |at| write!(f, "; it changes at {at}"))
             }
+            Self::Share { member, in_flight } => write!(f, "{}: {member}", member.describe_block(*in_flight)),
             Self::Paced { until } => write!(f, "calls are spaced in time, and the next goes out at {until}"),
             Self::Budget { until } => write!(f, "a budget is spent until {until}"),
             Self::SharedBudget { is_known: true } => {
@@ -179,17 +188,23 @@ impl RequestAdmission {
     fn why_blocked(&self, now: Instant, resource: ResourceId, estimate: Usage) -> Option<CallWait> {
         let (owner, entry) = self.entry(resource)?;
         let controller = &entry.controller;
+        let share = || {
+            let member = controller.member_state(now)?;
+            Some(CallWait::Share { member, in_flight: controller.in_flight() })
+        };
+        let has_no_slots = |wait: &CallWait| matches!(wait, CallWait::Share { member, .. } if member.room == 0);
         Some(match entry.block(now, owner.common_block(now), estimate)? {
             Block::Outage => outage(owner.health_state(), owner.opens_at()),
             Block::Paused => CallWait::Paused,
             Block::Cooldown => CallWait::Cooldown { until: controller.blocked_until(now).unwrap_or(now) },
             Block::Cap => CallWait::ProviderCap { cap: owner.cap },
-            Block::Limit => CallWait::Limit {
+            Block::Limit => share().unwrap_or_else(|| CallWait::Limit {
                 limit: controller.limit(now),
                 in_flight: controller.in_flight(),
                 changes_at: entry.next_change(now),
-            },
-            Block::Paced(until) => CallWait::Paced { until },
+            }),
+            // A member without slots is closed until its next beat.
+            Block::Paced(until) => share().filter(has_no_slots).unwrap_or(CallWait::Paced { until }),
             Block::Budget(until) => match entry.budgets.holding_rate(now, estimate) {
                 Some(rate) => CallWait::StatedRate { rate, until },
                 None if until == Instant::MAX => {

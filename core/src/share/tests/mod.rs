@@ -10,6 +10,7 @@ mod messages;
 mod oracle;
 mod primaries;
 mod story;
+mod wait;
 
 use alloc::boxed::Box;
 use alloc::vec;

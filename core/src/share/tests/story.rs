@@ -27,7 +27,7 @@ const HELD: Duration = TTL;
 
 /// How long until another process has taken the lead at the latest: the time without a decision, the random
 /// time, and two beats.
-const LED: Duration = Duration::from_millis(2_200);
+const LED: Duration = Duration::from_millis(2_000);
 
 /// The beats in which all adopt what the leader decided.
 const ADOPTED: Duration = Duration::from_millis(500);

@@ -71,7 +71,7 @@ pub(super) fn call_wait(wait: &CallWait) -> String {
             format!("the limit of {} is reached{out}{change}", count(*limit, "concurrent call"))
         }
         CallWait::Paced { until } => format!("calls are spaced in time; the next one may start at {}", At(*until)),
-        CallWait::SharedBudget { .. } => wait.to_string(),
+        CallWait::Share { .. } | CallWait::SharedBudget { .. } => wait.to_string(),
         CallWait::Budget { until } => format!("a budget is spent until {}", At(*until)),
         CallWait::StatedRate { rate, until } => {
             format!("the provider states a rate of {rate}; next call at {}", At(*until))

@@ -243,15 +243,13 @@ impl Shared {
     /// Describes why calls of a resource are not sent now. Returns `None` if no reason is known.
     pub(super) fn why(&self, resource: &Resource) -> Option<String> {
         let share = self.gate.share_status(&resource.key);
-        if let Some(status) = share.as_ref().filter(|status| status.member.room == 0) {
-            return Some(format!("this process has no slots of the shared limit: {status}"));
+        let shared = |in_flight| share.as_ref().map(|at| format!("{}: {at}", at.member.describe_block(in_flight)));
+        if share.as_ref().is_some_and(|status| status.member.room == 0) {
+            return shared(0);
         }
-        let limit_reached = |limit: u32, in_flight: u32| match &share {
-            Some(status) if status.member.has_lease => {
-                format!("its share of the limit is reached, and {in_flight} are in flight: {status}")
-            }
-            Some(status) => format!("its slots are in use, and {in_flight} calls are in flight: {status}"),
-            None => format!("the adaptive limit of {limit} calls is reached, and {in_flight} are in flight"),
+        let limit_reached = |limit: u32, in_flight: u32| {
+            let own = || format!("the adaptive limit of {limit} calls is reached, and {in_flight} are in flight");
+            shared(in_flight).unwrap_or_else(own)
         };
         let (at, wait, load) = self
             .gate
@@ -266,6 +264,7 @@ impl Shared {
             }
             Some(CallWait::NoRequests) => None,
             Some(CallWait::Limit { limit, in_flight, .. }) => Some(limit_reached(limit, in_flight)),
+            Some(CallWait::Share { in_flight, .. }) => shared(in_flight),
             Some(wait) => Some(describe(at, wait)),
         }
     }
@@ -286,7 +285,6 @@ fn describe(now: Instant, wait: CallWait) -> String {
         CallWait::Budget { until } => {
             format!("a rate budget is spent, and is sufficient again in {:.1} s", left(until))
         }
-        CallWait::SharedBudget { .. } => wait.to_string(),
         CallWait::StatedRate { rate, until } => {
             format!("the provider's own limit of {rate} is reached: next in {:.1} s", left(until))
         }

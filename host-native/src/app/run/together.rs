@@ -65,8 +65,7 @@ pub(super) struct DatasetMember {
     patience: Duration,
     /// The row groups that this process makes.
     held: Mutex<BTreeSet<u32>>,
-    /// When the process has last been seen to make progress, or a row group was last claimed.
-    progress: Mutex<Instant>,
+    progress: Mutex<Progress>,
     claim: Mutex<Option<ClaimFuture>>,
     /// Whether the claim waits because other processes hold all row groups that are left.
     others_hold_all: AtomicBool,
@@ -75,6 +74,26 @@ pub(super) struct DatasetMember {
     /// Becomes true when the run ends.
     is_leaving: watch::Sender<bool>,
     warnings: Mutex<Vec<String>>,
+}
+
+/// Whether a process makes progress.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    /// When it was last seen to make progress, or a row group was last claimed.
+    at: Instant,
+    /// The calls that had ended when it was last looked at.
+    ended: u64,
+}
+
+impl Progress {
+    /// Returns whether a process makes progress at `now`, in which `ended` calls have ended and `in_flight` are
+    /// in flight: one has ended since the last look, or none is in flight, or that was so within `patience`.
+    fn is_made(&mut self, now: Instant, ended: u64, in_flight: u32, patience: Duration) -> bool {
+        if in_flight == 0 || ended != self.ended {
+            *self = Self { at: now, ended };
+        }
+        now.saturating_duration_since(self.at) <= patience
+    }
 }
 
 impl fmt::Debug for DatasetMember {
@@ -202,7 +221,7 @@ impl DatasetMember {
             max_cost,
             patience: file.models.iter().map(|model| Duration::from(model.timeout)).fold(CLAIM, Duration::max),
             held: Mutex::default(),
-            progress: Mutex::new(Instant::now()),
+            progress: Mutex::new(Progress { at: Instant::now(), ended: 0 }),
             claim: Mutex::default(),
             others_hold_all: AtomicBool::new(false),
             is_closed: watch::Sender::new(false),
@@ -220,10 +239,6 @@ impl DatasetMember {
     /// Returns whether other processes hold all row groups that are left.
     pub(super) fn waits_for_others(&self) -> bool {
         self.held.lock().is_empty() && self.others_hold_all.load(Ordering::Relaxed)
-    }
-
-    fn record_progress(&self) {
-        *self.progress.lock() = Instant::now();
     }
 
     /// Returns the warnings since the last call.
@@ -268,7 +283,7 @@ impl DatasetMember {
                         continue;
                     }
                     self.held.lock().insert(row_group);
-                    self.record_progress();
+                    self.progress.lock().at = Instant::now();
                     let part = with_directory(&self.directory, move |directory| directory.adopt(row_group)).await?;
                     if part.as_ref().is_some_and(Vec::is_empty) {
                         with_directory(&self.directory, move |directory| directory.commit(row_group)).await?;
@@ -325,17 +340,13 @@ impl DatasetMember {
     /// Announces this process, and refreshes its claims while it makes progress, until the run ends.
     pub(super) async fn keep_claims(&self, models: &Models) {
         let mut is_leaving = self.is_leaving.subscribe();
-        let mut ended_before = 0;
         let refresh = async {
             loop {
                 sleep(CLAIM / 3).await;
                 let ended: u64 = models.providers().iter().map(|provider| provider.calls().made).sum();
-                let is_waiting = models.providers().iter().all(|provider| provider.snapshot().in_flight == 0);
-                if is_waiting || ended != std::mem::replace(&mut ended_before, ended) {
-                    self.record_progress();
-                }
+                let in_flight: u32 = models.providers().iter().map(|provider| provider.snapshot().in_flight).sum();
+                let makes_progress = self.progress.lock().is_made(Instant::now(), ended, in_flight, self.patience);
                 let held = self.held.lock().clone();
-                let makes_progress = self.progress.lock().elapsed() <= self.patience;
                 if makes_progress && !held.is_empty() {
                     // It is tried again in time.
                     let _ = self.queue.refresh(held).await;
@@ -375,5 +386,24 @@ impl DatasetMember {
         self.is_leaving.send_replace(true);
         let held = self.held.lock().clone();
         self.hand_back(held).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_makes_progress_while_calls_end_or_none_is_in_flight_and_is_waited_for_as_long_as_a_call_may_take() {
+        let (start, patience) = (Instant::now(), CLAIM);
+        let after = |secs| start + Duration::from_secs(secs);
+        let mut progress = Progress { at: start, ended: 0 };
+        assert!(progress.is_made(after(30), 0, 1, patience), "a call may take this long");
+        assert!(!progress.is_made(after(31), 0, 1, patience), "none has ended for longer");
+        assert!(progress.is_made(after(41), 1, 1, patience), "one has");
+        assert!(!progress.is_made(after(72), 1, 1, patience));
+        assert!(progress.is_made(after(82), 1, 0, patience), "all calls wait, as in an outage");
+        assert!(progress.is_made(after(112), 1, 1, patience), "they have just started");
+        assert!(!progress.is_made(after(113), 1, 1, patience));
     }
 }

@@ -373,17 +373,19 @@ async fn four_proxies_keep_the_limit_while_two_and_then_all_of_them_are_cut_off(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_network_keeps_the_shares() {
-    let world = World::start(RedisServer::start_with_password(), "stop", "fixed").await;
-    for link in &world.links {
-        link.delay(Duration::from_millis(50));
+async fn a_network_that_is_slow_in_one_or_both_directions_keeps_the_shares() {
+    for delay in [Link::delay, Link::delay_requests, Link::delay_replies] {
+        let world = World::start(RedisServer::start_with_password(), "stop", "fixed").await;
+        for link in &world.links {
+            delay(link, Duration::from_millis(50));
+        }
+        let load = Load::start(&world).await;
+        world.check_shared_for(SHORT).await;
+        load.until_answered(&[0, 1]).await;
+        world.until_shared().await;
+        load.stop().await;
+        world.check_peak();
     }
-    let load = Load::start(&world).await;
-    world.check_shared_for(SHORT).await;
-    load.until_answered(&[0, 1]).await;
-    world.until_shared().await;
-    load.stop().await;
-    world.check_peak();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

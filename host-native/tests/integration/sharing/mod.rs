@@ -208,7 +208,7 @@ async fn a_check_shows_the_shared_limits_and_joins_none() {
     };
     let line = shown();
     assert!(line.starts_with("  p/held/chat: 8 slots, 2 processes, leader "), "{line}");
-    assert!(line.contains(", newest decision ") && line.ends_with(" s ago"), "{line}");
+    assert!(line.contains(", shares ") && line.contains(", newest decision ") && line.ends_with(" s ago"), "{line}");
     // A process that was suspended for a moment may take the lead between two looks.
     let looks = async || {
         let shares = [proxies.first.share().await, proxies.second.share().await];

@@ -95,6 +95,11 @@ impl Link {
         self.state.send_modify(|state| state.replies = Flow::Stalled);
     }
 
+    /// Passes requests on later by `delay`, and replies at once.
+    pub(crate) fn delay_requests(&self, delay: Duration) {
+        self.state.send_modify(|state| state.requests = Flow::Delayed(delay));
+    }
+
     /// Passes requests on at once, and replies later by `delay`.
     pub(crate) fn delay_replies(&self, delay: Duration) {
         self.state.send_modify(|state| state.replies = Flow::Delayed(delay));

@@ -3,7 +3,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
 
 use super::patience::wait_until;
 
@@ -19,6 +22,8 @@ pub(crate) struct RedisServer {
     port: u16,
     /// The arguments besides those that each server has.
     arguments: Vec<String>,
+    /// Where it runs. A replica writes its data there.
+    directory: TempDir,
 }
 
 impl RedisServer {
@@ -37,8 +42,9 @@ impl RedisServer {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         // Another process may take the port between its choice and its use.
         for _ in 0..10 {
-            let port = free_port();
-            let mut server = Self { child: spawn(port, &arguments), process: None, port, arguments: arguments.clone() };
+            let (port, directory) = (free_port(), tempfile::tempdir().unwrap());
+            let child = spawn(directory.path(), port, &arguments);
+            let mut server = Self { child, process: None, port, arguments: arguments.clone(), directory };
             if server.find_process() {
                 return server;
             }
@@ -87,7 +93,9 @@ impl RedisServer {
 
     /// Starts a stopped server again, at the same port.
     pub(crate) fn restart(&mut self) {
-        self.child = spawn(self.port, &self.arguments);
+        // A server reads what it finds there.
+        let _ = std::fs::remove_file(self.directory.path().join("dump.rdb"));
+        self.child = spawn(self.directory.path(), self.port, &self.arguments);
         assert!(self.find_process(), "the port was taken");
     }
 
@@ -129,12 +137,12 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn spawn(port: u16, arguments: &[String]) -> Child {
+fn spawn(directory: &Path, port: u16, arguments: &[String]) -> Child {
     let mut command = Command::new("timeout");
     // A file of settings comes first.
     command.args(["--signal=KILL", MOST_SECONDS, "redis-server"]).args(arguments);
     command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
-    command.current_dir(std::env::temp_dir());
+    command.current_dir(directory);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("the program `timeout` exists")
 }

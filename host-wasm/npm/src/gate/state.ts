@@ -16,12 +16,15 @@ const CAUSE_TEXTS: Readonly<Record<UnavailableCause, string>> = {
   tls_failed: "its certificate is not accepted, or it does not use TLS",
 };
 
+/** A reason without those of a shared limit, which have its state. */
+type OwnWait = Exclude<CallWait, { kind: "share" }>;
+
 /**
  * Why the first waiting call of a resource, or the next call if none waits, cannot start: see {@link CallWait}, and `shutdown`
  * for a gate that is shut down or has left a shared limit. `share`: the share of this process in a limit that several processes
  * {@link RequestGate.share} is reached, or the process has no share now.
  */
-export type Why = (CallWait | { readonly kind: "shutdown" } | { readonly kind: "share"; readonly state: ShareState }) & {
+export type Why = (OwnWait | { readonly kind: "shutdown" } | { readonly kind: "share"; readonly state: ShareState }) & {
   /** The reason in words. */
   readonly text: string;
   /**
@@ -46,16 +49,15 @@ export function whyOf(gate: Gate, resource: Resource, isShut: boolean): Why | un
   const denial = shared?.denial();
   if (denial !== undefined) return { kind: "shutdown", text: denial.message };
   const wait = gate.why(number);
-  const why = wait && inFull(resource, wait);
-  if (shared === undefined || (why?.kind !== "limit" && why?.kind !== "paced")) return why;
-  const state = shared.state();
-  if (why.kind === "paced" && state.room > 0) return why;
+  if (wait?.kind !== "share") return wait && inFull(resource, wait);
+  const state = shared?.state();
+  if (state === undefined) return undefined;
   const what = state.room > 0 ? "its share of the limit is reached" : "this process has no slots of the shared limit";
   return withUnread(resource, { kind: "share", text: `${name}: ${what}: ${state.text}`, state });
 }
 
 /** Adds the reason in words, and for a limit what {@link withUnread} adds. */
-function inFull(resource: Resource, wait: CallWait): Why {
+function inFull(resource: Resource, wait: OwnWait): Why {
   const why = { ...wait, text: `${resource.name}: ${textOf(wait)}` };
   return wait.kind === "limit" || wait.kind === "provider_cap" ? withUnread(resource, why) : why;
 }
@@ -67,7 +69,7 @@ function withUnread({ unread }: Resource, why: Why): Why {
   return { ...why, text: `${why.text}, and ${bodies}`, unreadBodies: unread };
 }
 
-function textOf(wait: CallWait): string {
+function textOf(wait: OwnWait): string {
   switch (wait.kind) {
     case "cooldown":
       return `a cooldown is in force for another ${inWords(wait.endsInMs)}`;
