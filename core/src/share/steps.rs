@@ -1,4 +1,7 @@
 //! The steps of a process at the store. The [parent module](super) defines the terms.
+//!
+//! The five steps are values, and not methods of a trait: hosts carry them out with different kinds of
+//! waiting, such as futures and promises, and a simulation delays, repeats and loses them.
 
 use super::message::{Decide, Decided, Decision, Lead, MemberReport, TakeLead, Term};
 use super::store::{MemoryStore, Reports};

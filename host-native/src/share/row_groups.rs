@@ -13,6 +13,9 @@
 //! the process that has it now, and a plain `XACK` is accepted from any consumer. The stream is never
 //! trimmed.
 //!
+//! A process claims a row group when its run can begin one, and none ahead. So near the end, none waits at a
+//! process while others have no work.
+//!
 //! The files of the job decide what is written, not the stream. It may be lost at any time: the processes
 //! then [fill](RowGroupQueue::fill) it again with the row groups that have no files. A row group may
 //! therefore be held by two processes, of which one wins when it writes the files.
