@@ -540,6 +540,23 @@ fn a_process_that_was_suspended_for_longer_than_its_claim_writes_no_row_twice() 
 }
 
 #[test]
+fn a_process_that_cannot_write_its_row_groups_leaves_them_to_another_one() {
+    let world = World::new(32);
+    let mut first = world.start_first();
+    // Nothing can be written there any more, as on a disk that is full.
+    let (rows, kept) = (world.own_file("rows"), world.own_file("kept"));
+    fs::rename(&rows, &kept).unwrap();
+    fs::write(&rows, "").unwrap();
+    world.provider.answer_all();
+    assert_eq!(first.0.wait().unwrap().code(), Some(5));
+    fs::remove_file(&rows).unwrap();
+    fs::rename(&kept, &rows).unwrap();
+    let (code, summary) = world.start().end();
+    assert_eq!((code, written(&summary)), (Some(6), [ROWS_OUT - 4, 4]), "{summary}");
+    world.check_rows();
+}
+
+#[test]
 fn a_user_of_the_server_needs_the_documented_permissions_and_is_refused_without_them() {
     let mut world = World::new(8);
     let page = include_str!("../../docs/sharing.md");
