@@ -192,6 +192,14 @@ impl Usage {
         Self { input_tokens: input, output_tokens: output }
     }
 
+    /// Returns the larger number of tokens of each kind.
+    pub(crate) fn max_of_each(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.max(other.input_tokens),
+            output_tokens: self.output_tokens.max(other.output_tokens),
+        }
+    }
+
     /// Returns the amount in one dimension.
     pub(crate) fn of(self, dimension: Dimension) -> u64 {
         match dimension {

@@ -29,6 +29,13 @@ pub(super) struct FallbackList {
     pub(super) is_trial_offered: bool,
 }
 
+impl FallbackList {
+    /// Returns the place of a resource in the list, counted from 0.
+    pub(super) fn place(&self, resource: ResourceId) -> Option<usize> {
+        self.resources.iter().position(|other| *other == resource)
+    }
+}
+
 impl Fallbacks {
     /// Returns the index of the list with these resources.
     pub(super) fn find(&self, resources: &[ResourceId]) -> Option<usize> {
@@ -76,7 +83,7 @@ impl Fallbacks {
 
     fn waiting_of(&mut self, waiter: &Waiter) -> Option<&mut u32> {
         let list = self.lists.get_mut(waiter.fallback?.index())?;
-        let place = list.resources.iter().position(|resource| *resource == waiter.resource)?;
+        let place = list.place(waiter.resource)?;
         list.waiting.get_mut(place)
     }
 }

@@ -147,6 +147,32 @@ impl fmt::Display for Domain {
     }
 }
 
+/// The expected usage of a request, in tokens, at each resource of its list of fallbacks but the first.
+/// [`Request::with_estimates`] creates it.
+///
+/// So that a [`Request`] is small and can be copied, it has one estimate each for the second and the third
+/// resource of the list, and one for all resources after them: the largest of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct FallbackEstimates([Usage; 3]);
+
+impl FallbackEstimates {
+    /// Creates it from the estimates in the order of the list, without that of the first resource. Resources
+    /// beyond the last estimate use the last one. Returns `None` if there are no estimates.
+    fn new(estimates: &[Usage]) -> Option<Self> {
+        let last = *estimates.last()?;
+        let at = |place: usize| estimates.get(place).copied().unwrap_or(last);
+        let largest = estimates.iter().skip(2).copied().reduce(Usage::max_of_each).unwrap_or(last);
+        Some(Self([at(0), at(1), largest]))
+    }
+
+    /// Returns the estimate at the resource in this place, where the second resource of the list is at 0.
+    fn at(self, place: usize) -> Usage {
+        let Self(estimates) = self;
+        estimates[place.min(estimates.len() - 1)]
+    }
+}
+
 /// A request to make one outbound call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -160,13 +186,17 @@ pub struct Request {
     /// How long the request may wait. Zero means that it never waits; `None` means the configured default.
     #[cfg_attr(feature = "serde", serde(default))]
     pub timeout: Option<Duration>,
-    /// The expected usage, which is reserved in the resource's budgets. The default of [`Request::new`] is
-    /// zero tokens.
+    /// The expected usage at `resource`, which is reserved in the resource's budgets. The default of
+    /// [`Request::new`] is zero tokens.
     pub estimate: Usage,
     /// The list of resources to use while `resource` is not usable. The first resource of the list must be
     /// `resource`.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub fallback: Option<FallbackId>,
+    /// The expected usage at the later resources of the list, which is reserved if the request uses one of
+    /// them. `None` means that it is `estimate` at all of them.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub fallback_estimates: Option<FallbackEstimates>,
     /// Whether the same call was made before, as after a rate limit. While another resource of its list is
     /// usable, a repeated call is not the trial call of a provider that responds only with rate limits.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "core::ops::Not::not"))]
@@ -177,7 +207,15 @@ impl Request {
     /// Creates a request for `resource`, in the resource's own group, with the default timeout.
     #[must_use]
     pub const fn new(resource: ResourceId) -> Self {
-        Self { resource, group: None, timeout: None, estimate: Usage::tokens(0, 0), fallback: None, is_repeated: false }
+        Self {
+            resource,
+            group: None,
+            timeout: None,
+            estimate: Usage::tokens(0, 0),
+            fallback: None,
+            fallback_estimates: None,
+            is_repeated: false,
+        }
     }
 
     /// Returns the request with its fairness group set to `group`.
@@ -198,6 +236,19 @@ impl Request {
         Self { estimate, ..self }
     }
 
+    /// Returns the request with its expected usage at each resource of its list of fallbacks, in the order of
+    /// the list. Resources beyond the last estimate use the last one. From the fourth resource on, each uses
+    /// the largest of their numbers of tokens. Without estimates, the request is unchanged.
+    #[must_use]
+    pub fn with_estimates(self, estimates: &[Usage]) -> Self {
+        match estimates {
+            [] => self,
+            [estimate, later @ ..] => {
+                Self { estimate: *estimate, fallback_estimates: FallbackEstimates::new(later), ..self }
+            }
+        }
+    }
+
     /// Returns the request with a list of fallbacks, which must begin with the request's resource.
     #[must_use]
     pub const fn with_fallbacks(self, fallback: FallbackId) -> Self {
@@ -208,5 +259,13 @@ impl Request {
     #[must_use]
     pub const fn repeated(self, is_repeated: bool) -> Self {
         Self { is_repeated, ..self }
+    }
+
+    /// Returns the request for the resource in this place of its list of fallbacks, counted from 0, with the
+    /// expected usage at that resource.
+    pub(super) fn moved_to(self, resource: ResourceId, place: usize) -> Self {
+        let estimates = self.fallback_estimates.zip(place.checked_sub(1));
+        let estimate = estimates.map_or(self.estimate, |(estimates, later)| estimates.at(later));
+        Self { resource, estimate, ..self }
     }
 }

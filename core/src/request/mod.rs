@@ -95,7 +95,7 @@ pub use crate::limit::{CooldownRule, CutRule, LimitConfig};
 pub use admission::{CallWait, MAX_UNREGISTERED_TENANTS, RequestAdmission};
 pub use command::RequestCommand;
 pub use config::{HealthConfig, RequestConfig};
-pub use keys::{Domain, FallbackId, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};
+pub use keys::{Domain, FallbackEstimates, FallbackId, GroupId, MAX_IDS, ProviderModelId, Request, ResourceId};
 pub use pressure::RequestPressure;
 pub use result::{AcquireResult, AfterCall, Denial, DenialReason, RequestEffect, RequestLease, Retry, WaiterId};
 pub use snapshot::{

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::tests_health::{Bench, CAP, secs};
 use super::*;
-use crate::budget::{BudgetConfig, BudgetKey, Dimension, WalletLease, WalletMode};
+use crate::budget::{BudgetConfig, BudgetKey, Dimension, Usage, WalletLease, WalletMode};
 use crate::time::{Duration, Instant};
 
 /// A bench and a request with fallbacks: first `bench.chat`, then `bench.elsewhere`, which has another
@@ -24,6 +24,32 @@ impl FallbackBench {
         let fallback = bench.machine.fallbacks(&[bench.chat, bench.elsewhere]).expect("two resources");
         let request = Request::new(bench.chat).with_fallbacks(fallback);
         Self { bench, request }
+    }
+
+    /// Creates a bench whose models have a budget of 120 tokens a minute each. The request is estimated at
+    /// 100 tokens at the first model and at 5 at the next. A model that is unavailable stays so.
+    fn with_estimates() -> Self {
+        let mut setup = Self::with(HealthConfig { recheck: None, ..HealthConfig::default() });
+        let budget = BudgetConfig::per_minute(Dimension::TotalTokens, 120);
+        for resource in [setup.bench.chat, setup.bench.elsewhere] {
+            setup.bench.machine.set_budgets(setup.bench.now, resource, &[budget]).expect("valid");
+        }
+        setup.request = setup.request.with_estimates(&[Usage::tokens(100, 0), Usage::tokens(4, 1)]);
+        setup
+    }
+
+    /// Returns the tokens that the calls in flight have reserved at the first model and at the next.
+    fn reserved(&self) -> [u64; 2] {
+        [self.bench.chat, self.bench.elsewhere].map(|resource| {
+            let snapshot = self.bench.machine.snapshot(self.bench.now, resource).expect("it was registered");
+            snapshot.budgets[0].reserved
+        })
+    }
+
+    /// Starts a call of `tokens` without fallbacks.
+    fn spend(&mut self, resource: ResourceId, tokens: u32) -> RequestLease {
+        let request = Request::new(resource).estimated(Usage::tokens(tokens, 0));
+        self.bench.machine.try_acquire(self.bench.now, &request).expect("there is room")
     }
 
     fn acquire(&mut self) -> AcquireResult {
@@ -383,4 +409,113 @@ fn equal_lists_have_one_id_and_invalid_lists_are_rejected() {
         let denial = bench.machine.try_acquire(bench.now, &request).expect_err("it is not known");
         assert_eq!(denial.reason, DenialReason::Unregistered);
     }
+}
+
+#[test]
+fn a_call_reserves_the_estimate_of_the_model_that_is_chosen() {
+    let mut setup = FallbackBench::with_estimates();
+    let lease = setup.call();
+    assert_eq!(setup.reserved(), [100, 0]);
+    setup.bench.end(lease, Outcome::KeyRejected);
+    let _waited = setup.call();
+    assert_eq!(setup.reserved(), [0, 5]);
+    let _tried = setup.bench.machine.try_acquire(setup.bench.now, &setup.request).expect("there is room");
+    assert_eq!(setup.reserved(), [0, 10]);
+}
+
+#[test]
+fn a_call_without_estimates_of_its_fallbacks_reserves_the_same_at_each_model() {
+    for estimated in [Request::estimated, |request: Request, estimate| request.with_estimates(&[estimate])] {
+        let mut setup = FallbackBench::with_estimates();
+        setup.request = Request { fallback: setup.request.fallback, ..Request::new(setup.bench.chat) };
+        setup.request = estimated(setup.request, Usage::tokens(7, 0)).with_estimates(&[]);
+        let lease = setup.call();
+        assert_eq!(setup.reserved(), [7, 0]);
+        setup.bench.end(lease, Outcome::KeyRejected);
+        let _lease = setup.call();
+        assert_eq!(setup.reserved(), [0, 7]);
+    }
+}
+
+#[test]
+fn a_waiter_that_moves_to_the_next_model_waits_for_its_estimate_there() {
+    let mut setup = FallbackBench::with_estimates();
+    let rejected = setup.bench.try_one(setup.bench.chat).expect("there is room");
+    let _first = setup.call();
+    let waiter = setup.wait();
+    assert_eq!(setup.bench.machine.poll_timeout(), Some(setup.bench.now + secs(40)), "80 tokens are missing");
+    let _spent = setup.spend(setup.bench.elsewhere, 117);
+    setup.bench.end(rejected, Outcome::KeyRejected);
+    assert_eq!(setup.moved_waiters(), [waiter]);
+    let waiter = setup.wait();
+    let fits_at = setup.bench.now + secs(1);
+    let expected = CallWait::Budget { until: fits_at };
+    assert_eq!(setup.bench.machine.why_waiting(setup.bench.now, waiter), Some(expected));
+    assert_eq!(setup.bench.machine.poll_timeout(), Some(fits_at), "2 tokens are missing");
+    setup.bench.advance_to(fits_at);
+    let resources: Vec<ResourceId> = setup.bench.granted().iter().map(RequestLease::resource).collect();
+    assert_eq!((resources, setup.reserved()), (alloc::vec![setup.bench.elsewhere], [100, 122]));
+}
+
+#[test]
+fn a_waiter_that_moves_back_reserves_the_estimate_of_the_first_model() {
+    let mut setup = FallbackBench::with_estimates();
+    let due = setup.bench.take_down();
+    let _spent = setup.spend(setup.bench.elsewhere, 120);
+    let waiter = setup.wait();
+    assert_eq!(setup.reserved(), [0, 120]);
+    setup.bench.advance_to(due);
+    assert_eq!(setup.moved_waiters(), [waiter]);
+    let probe = setup.call();
+    assert_eq!((probe.resource(), setup.reserved()), (setup.bench.chat, [100, 120]));
+    setup.bench.end(probe, Outcome::Success);
+}
+
+#[test]
+fn a_call_that_is_made_again_reserves_the_estimate_of_the_next_model() {
+    for outcome in [Outcome::KeyRejected, Outcome::ConnectionFailed] {
+        let mut setup = FallbackBench::with_estimates();
+        let lease = setup.call();
+        if outcome == Outcome::ConnectionFailed {
+            let _ = setup.bench.take_down();
+        }
+        let again = match setup.bench.finish(lease, outcome) {
+            AfterCall::Retry(retry) => setup.bench.machine.retry(setup.bench.now, &setup.request, retry),
+            AfterCall::Unavailable => setup.acquire(),
+            AfterCall::Final => panic!("expected a retry"),
+        };
+        let AcquireResult::Granted(lease) = again else { panic!("the next is usable: {again:?}") };
+        assert_eq!((lease.resource(), setup.reserved()), (setup.bench.elsewhere, [0, 5]), "{outcome:?}");
+    }
+}
+
+#[test]
+fn from_the_fourth_resource_on_the_estimate_is_the_largest_of_theirs() {
+    let usages = [(1, 1), (2, 2), (3, 3), (4, 9), (6, 0)].map(|(input, output)| Usage::tokens(input, output));
+    let resource = ResourceId::new(0, 0);
+    let estimates_of = |given: &[Usage]| {
+        let request = Request::new(resource).with_estimates(given);
+        [0, 1, 2, 3, 4, 5].map(|place| request.moved_to(resource, place).estimate)
+    };
+    let [first, second, third, fourth, _] = usages;
+    let largest = Usage::tokens(6, 9);
+    assert_eq!(estimates_of(&usages), [first, second, third, largest, largest, largest]);
+    assert_eq!(estimates_of(&usages[..4]), [first, second, third, fourth, fourth, fourth]);
+    assert_eq!(estimates_of(&usages[..3]), [first, second, third, third, third, third]);
+    assert_eq!(estimates_of(&usages[..1]), [first; 6]);
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_request_without_estimates_of_its_fallbacks_is_written_as_before() {
+    let FallbackBench { request, .. } = FallbackBench::new();
+    let written =
+        r#"{"resource":0,"group":null,"timeout":null,"estimate":{"input_tokens":100,"output_tokens":0},"fallback":1}"#;
+    let estimates = [100, 5].map(|tokens| Usage::tokens(tokens, 0));
+    assert_eq!(serde_json::to_string(&request.estimated(estimates[0])).unwrap(), written);
+    assert_eq!(serde_json::from_str::<Request>(written).unwrap(), request.estimated(estimates[0]));
+    let request = request.with_estimates(&estimates);
+    let text = serde_json::to_string(&request).unwrap();
+    assert!(text.contains("\"fallback_estimates\":[{"), "{text}");
+    assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::task::Waker;
 
+use tidegate_core::budget::{BudgetConfig, Dimension, Usage};
 use tidegate_core::gate::Gate;
 use tidegate_core::request::{DenialReason, Domain, HealthState, Outcome, Request, ResourceId};
 use tidegate_core::runtime::{Spawn, Timer};
@@ -45,6 +46,22 @@ fn a_waiter_of_a_provider_that_becomes_unavailable_gets_a_permit_of_the_next() {
     assert_eq!(permit.resource(), second);
     permit.finish(Outcome::Success);
     assert_eq!(held(&gate), (0, 0));
+}
+
+#[test]
+fn a_waiter_reserves_the_estimate_of_the_provider_that_it_moves_to() {
+    let (_runtime, _host, gate, request, [first, second]) = gate_with_two();
+    let budget = BudgetConfig::per_minute(Dimension::TotalTokens, 120);
+    for resource in [first, second] {
+        gate.with(|machine, now| machine.set_budgets(now, resource, &[budget])).unwrap();
+    }
+    let out = gate.try_acquire(Request::new(first)).unwrap();
+    let mut acquire = gate.acquire(request.with_estimates(&[100, 5].map(|tokens| Usage::tokens(tokens, 0))));
+    assert!(poll(&mut acquire, Waker::noop()).is_pending());
+    out.finish(Outcome::KeyRejected);
+    let std::task::Poll::Ready(Ok(_permit)) = poll(&mut acquire, Waker::noop()) else { panic!("the next is free") };
+    let reserved = [first, second].map(|resource| gate.snapshot(resource).unwrap().budgets[0].reserved);
+    assert_eq!(reserved, [0, 5]);
 }
 
 #[test]

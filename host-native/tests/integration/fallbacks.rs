@@ -1,10 +1,15 @@
 //! Tests of columns with several models: which one answers, and where that is shown.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use tokio::sync::Barrier;
 
 use crate::support::{Scratch, serve};
 
@@ -139,6 +144,47 @@ fn the_cost_limit_reserves_what_the_model_that_is_called_may_answer() {
         // The call of the first one was rejected, and costs nothing.
         assert_eq!(ended.all().contains("rows out         1"), code == 0, "{}", ended.all());
     }
+}
+
+#[test]
+fn token_budgets_reserve_what_the_model_that_is_called_may_answer() {
+    let scratch = Scratch::new(2);
+    // Answers of `small` wait until both calls are in flight. If a call reserved the 9000 tokens of `large`,
+    // it would overdraw the budget of `small`, and the other call would wait for its end.
+    let (both, met) = (Arc::new(Barrier::new(2)), Arc::new(AtomicU32::new(0)));
+    let counted = Arc::clone(&met);
+    let answer = move |Json(body): Json<Value>| {
+        let (both, met) = (Arc::clone(&both), Arc::clone(&counted));
+        async move {
+            if body["model"] == "large" {
+                return (StatusCode::UNAUTHORIZED, "no such key").into_response();
+            }
+            if tokio::time::timeout(Duration::from_secs(10), both.wait()).await.is_ok() {
+                met.fetch_add(1, Ordering::SeqCst);
+            }
+            completion(&json!({ "content": "Fog" }))
+        }
+    };
+    let server = serve(Router::new().route("/v1/chat/completions", post(answer))) + "/v1";
+    let budget = "name = \"small\"\nbudgets = { tokens_per_minute = 400 }\n";
+    scratch.write("p.toml", &limited(&server, "", [9_000, 10]).replacen("name = \"small\"\n", budget, 1));
+    scratch.run(&["p.toml", "--out", "out"]).assert(0, &["answers of title: 0 by first/large, 2 by second/small"]);
+    assert_eq!(met.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn calls_change_over_once_a_model_has_only_limited_for_fallback_after() {
+    let scratch = Scratch::new(8);
+    let server = chat(|model, _| match model {
+        "large" => (StatusCode::TOO_MANY_REQUESTS, "slow down").into_response(),
+        _ => completion(&json!({ "content": "Fog" })),
+    });
+    scratch.write("p.toml", &pipeline(&server, "", "fallback_after = \"100ms\""));
+    let began = Instant::now();
+    scratch.run(&["p.toml", "--out", "out"]).assert(0, &["answers of title: 0 by first/large, 8 by second/small"]);
+    assert_eq!(answered_by(&scratch), ["second/small"; 8]);
+    // By default, they change over after 30 s.
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
 }
 
 #[test]

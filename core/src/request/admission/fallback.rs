@@ -10,6 +10,8 @@
 //! the same call again, as [repeated](Request::is_repeated): otherwise it could be the trial call each time
 //! that it falls due, and wait again and again.
 //!
+//! A call reserves its own estimate at each resource: see [`Request::with_estimates`].
+//!
 //! A waiter does not stay at a resource that is not usable. It is denied with [`DenialReason::UseFallback`],
 //! is requested again by the caller, and is queued at the resource that is chosen then. In the same way it
 //! moves back when a resource earlier in its list becomes usable again.
@@ -89,7 +91,8 @@ impl RequestAdmission {
 
 /// Choosing.
 impl RequestAdmission {
-    /// Returns the request with the resource of its fallbacks that it uses at `now`.
+    /// Returns the request with the resource of its fallbacks that it uses at `now`, and with the estimate
+    /// for that resource.
     #[cold]
     pub(super) fn choose_fallback(
         &mut self,
@@ -107,7 +110,9 @@ impl RequestAdmission {
         list.is_trial_offered = false;
         let resource = self.best_resource(now, fallback.index(), None, request.is_repeated);
         self.note_passed_over(now, fallback.index(), resource, request.is_repeated);
-        Ok(Request { resource, ..*request })
+        let list = self.shared.fallbacks.get(fallback.index());
+        let place = list.and_then(|list| list.place(resource)).expect("the resource is one of the list");
+        Ok(request.moved_to(resource, place))
     }
 
     /// Returns the resource of a list to use at `now`, for a request that waits for `waits_for`, or for none

@@ -47,8 +47,8 @@ pub struct CallAdmission<'a> {
     pub is_repeated: bool,
     /// The task that makes the call; with a token, it yields its task resources while it waits.
     pub token: Option<TaskToken>,
-    /// The estimated tokens of a call at each provider. The cost limit reserves those of the provider that is
-    /// called. Rate budgets reserve those of the first one: the gate takes one estimate and then chooses.
+    /// The estimated tokens of a call at each provider. The cost limit and the rate budgets reserve those of
+    /// the provider that is called. From the third fallback on, rate budgets reserve the largest of theirs.
     pub estimates: &'a [Tokens],
 }
 
@@ -141,8 +141,10 @@ impl Provider {
         F: Future<Output = Result<CallOutput<T>, CallError>>,
     {
         let first = providers[from];
+        // Without fallbacks, the other providers are not called.
+        let end = if admission.fallbacks.is_some() { admission.estimates.len() } else { from + 1 };
         let request = Request { group: Some(admission.group), ..Request::new(first.resource) };
-        let request = request.estimated(admission.estimates[from]).repeated(admission.is_repeated);
+        let request = request.with_estimates(&admission.estimates[from..end]).repeated(admission.is_repeated);
         let request = Request { fallback: admission.fallbacks, ..request };
         let (mut at, mut retry, mut failed) = (from, None, None);
         loop {
@@ -453,6 +455,7 @@ impl Classify for CallError {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::budget::{BudgetConfig, Dimension};
     use tidegate_core::request::{Domain, RequestAdmission, RequestConfig};
 
     use super::*;
@@ -555,6 +558,44 @@ mod tests {
         assert_eq!(completion::<()>(&Err(gone.clone())), reported, "the provider has answered");
         provider.call(estimated(group, 50), failure(gone)).await.unwrap_err();
         assert_eq!(ledger.lock().spent(), money(114));
+    }
+
+    #[tokio::test]
+    async fn each_provider_of_a_call_reserves_its_own_estimate_from_its_budgets() {
+        let host = TokioHost::current().unwrap();
+        let gate = Gate::new(host, RequestAdmission::new(RequestConfig::default()).unwrap());
+        let (resources, group) = gate.with(|machine, now| {
+            let resources = ["a", "b", "c"].map(|name| {
+                let model = machine.register(now, name, "m", "m", 1).unwrap();
+                let resource = machine.resource(model, Domain::Chat).unwrap();
+                let budget = BudgetConfig::per_minute(Dimension::TotalTokens, 1_000);
+                machine.set_budgets(now, resource, &[budget]).unwrap();
+                resource
+            });
+            (resources, machine.group("g", 1.0).unwrap())
+        });
+        let ledger = Arc::new(SharedLedger::new(Ledger::new(None)));
+        let providers = resources
+            .map(|resource| Provider::new("p/m".to_string(), gate.clone(), resource, None, Arc::clone(&ledger)));
+        let providers: Vec<&Provider> = providers.iter().collect();
+        let estimates = [100, 20, 3].map(|tokens| Tokens::tokens(tokens, 0));
+        let list = gate.with(|machine, _| machine.fallbacks(&resources[1..]).unwrap());
+        for (from, fallbacks, reserved) in [
+            (0, None, vec![(0, [100, 0, 0])]),
+            (1, Some(list), vec![(1, [0, 20, 0]), (2, [0, 0, 3])]),
+            (2, None, vec![(2, [0, 0, 3])]),
+        ] {
+            let admission = CallAdmission { group, fallbacks, is_repeated: false, token: None, estimates: &estimates };
+            let mut seen = Vec::new();
+            let attempt = |at| {
+                let reserved = |provider: &Provider| provider.snapshot().budgets[0].reserved;
+                seen.push((at, [0, 1, 2].map(|place| reserved(providers[place]))));
+                let rejected = CallError::KeyRejected { status: 401 };
+                std::future::ready(if at == 1 { Err(rejected) } else { Ok(CallOutput { value: (), usage: None }) })
+            };
+            Provider::call_usable(&providers, from, admission, attempt).await.unwrap();
+            assert_eq!(seen, reserved);
+        }
     }
 
     #[tokio::test(start_paused = true)]
