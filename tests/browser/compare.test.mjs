@@ -255,6 +255,21 @@ test("a scenario of a side that is waited for is named", () =>
     { serviceWorkers: "block" },
   ));
 
+test("what cannot be a fixed limit of a side does not stay in its field", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    await page.getByRole("button", { name: "Fixed limit, AIMD" }).click();
+    await playground.stands();
+    const field = page.locator('fieldset[data-side="0"]').getByLabel("Fixed at", { exact: true });
+    for (const value of ["0", "", "1.5"]) {
+      await field.fill(value);
+      await field.blur();
+      assert.equal(await field.inputValue(), "32", `after ${value || "nothing"}`);
+    }
+    await playground.settles();
+    assert.equal((await playground.linked()).setUp.choices[0].fixed, 32);
+  }));
+
 test("every choice of a side reaches the run", () =>
   kit.withPage(async (playground, page) => {
     await playground.tab("Compare");

@@ -155,6 +155,25 @@ test("what cannot be is said, and changes nothing", () =>
     assert.equal((await playground.linked()).setUp.changes, undefined);
   }));
 
+test("what cannot be a setting does not stay in its field, and changes nothing", () =>
+  kit.withPage(async (playground, page) => {
+    const provider = page.locator("#controls fieldset[data-provider]").first();
+    await provider.getByLabel("Limit", { exact: true }).selectOption("fixed");
+    await provider.getByLabel("Fixed at", { exact: true }).waitFor();
+    await playground.stands();
+    const before = (await playground.linked()).setUp.changes;
+    for (const [name, value] of [["Cap", ""], ["Fixed at", "0"], ["Ramp (s)", "-1"], [/^Weight of /, "1001"]]) {
+      const field = page.locator("#controls").getByLabel(name, { exact: true }).first();
+      const shown = await field.inputValue();
+      await field.fill(value);
+      await field.blur();
+      assert.notEqual(shown, "");
+      assert.equal(await field.inputValue(), shown, `${name} after ${value || "nothing"}`);
+    }
+    await playground.settles();
+    assert.deepEqual((await playground.linked()).setUp.changes, before);
+  }));
+
 test("what waits says why, while it is open; Escape closes it, and the focus returns", () =>
   kit.withPage(async (playground, page) => {
     await playground.playTo(3_000);

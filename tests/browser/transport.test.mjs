@@ -350,8 +350,10 @@ test("a slider that is let go where it was taken follows the run again", () =>
 
 test("what cannot be a seed does not stay in its field", () =>
   kit.withPage(async (playground, page) => {
-    await page.locator("#seed").fill("-3");
-    await page.locator("#seed").blur();
-    assert.equal(await page.locator("#seed").inputValue(), "1");
+    for (const value of ["-3", "", "1.5"]) {
+      await page.locator("#seed").fill(value);
+      await page.locator("#seed").blur();
+      assert.equal(await page.locator("#seed").inputValue(), "1", `after ${value || "nothing"}`);
+    }
     assert.equal((await playground.linked()).setUp.seed, 1);
   }));
