@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ARTIFACTS } from "./demo.mjs";
 import { playground } from "./harness.mjs";
+import { gate } from "../patience.mjs";
 
 const kit = playground();
 
@@ -210,6 +211,64 @@ test("with room, the forms stand beside the charts, which begin on the first scr
     },
     { viewport: { width: 1440, height: 900 } },
   ));
+
+for (const [window, viewport] of [["wide", { width: 1440, height: 900 }], ["narrow", { width: 390, height: 844 }]]) {
+  test(`the scenarios of a comparison are those of its sides, and the controls of a run stay in sight: ${window}`, () =>
+    kit.withPage(
+      async (playground, page) => {
+        const picker = page.locator("#picker");
+        assert.ok(await picker.isVisible(), "Explore has one");
+        await playground.compare("No ramp, 10 s ramp", 1_000);
+        assert.equal(await picker.isVisible(), false, "it would name another scenario than those that run");
+        assert.equal(await page.locator("#description").isVisible(), false);
+        const scenarios = page.getByRole("combobox", { name: "Scenario", exact: true });
+        assert.deepEqual(await scenarios.evaluateAll((all) => all.map(({ value }) => value)), ["cold-storm", "cold-storm"]);
+        const more = page.getByRole("button", { name: "Speed, seed" });
+        if (await more.isVisible()) await more.click();
+        for (const control of ["play", "step", "reset", "seek", "speed", "seed"]) assert.ok(await page.locator(`#${control}`).isVisible(), control);
+        await page.locator("#seed").fill("5");
+        await page.locator("#seed").blur();
+        await playground.reaches("Ready");
+        await playground.stands();
+        assert.equal((await playground.linked()).setUp.seed, 5);
+        await playground.tab("Explore");
+        assert.equal(await page.locator("#picker input").inputValue(), kit.core.scenarios()[0].title);
+      },
+      { viewport },
+    ));
+}
+
+test("a scenario of a side that is waited for is named", () =>
+  kit.withPage(
+    async (playground, page) => {
+      await playground.tab("Compare");
+      await playground.stands();
+      const held = gate();
+      await page.route("**/tidegate_scenario_texts-*.js", (route) => held.wait().then(() => route.continue()));
+      await page.getByRole("button", { name: "No ramp, 10 s ramp" }).click();
+      const { title } = kit.core.scenarios().find(({ name }) => name === "cold-storm");
+      const about = page.locator("#compare .choose .lead");
+      await about.filter({ hasText: `${title} is being loaded.` }).waitFor();
+      held.open();
+      await about.filter({ hasText: "The server opens one slot after another" }).waitFor();
+    },
+    { serviceWorkers: "block" },
+  ));
+
+test("what cannot be a fixed limit of a side does not stay in its field", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.tab("Compare");
+    await page.getByRole("button", { name: "Fixed limit, AIMD" }).click();
+    await playground.stands();
+    const field = page.locator('fieldset[data-side="0"]').getByLabel("Fixed at", { exact: true });
+    for (const value of ["0", "", "1.5"]) {
+      await field.fill(value);
+      await field.blur();
+      assert.equal(await field.inputValue(), "32", `after ${value || "nothing"}`);
+    }
+    await playground.settles();
+    assert.equal((await playground.linked()).setUp.choices[0].fixed, 32);
+  }));
 
 test("every choice of a side reaches the run", () =>
   kit.withPage(async (playground, page) => {

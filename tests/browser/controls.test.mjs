@@ -155,6 +155,53 @@ test("what cannot be is said, and changes nothing", () =>
     assert.equal((await playground.linked()).setUp.changes, undefined);
   }));
 
+test("what cannot be a setting does not stay in its field, and changes nothing", () =>
+  kit.withPage(async (playground, page) => {
+    const provider = page.locator("#controls fieldset[data-provider]").first();
+    await provider.getByLabel("Limit", { exact: true }).selectOption("fixed");
+    await provider.getByLabel("Fixed at", { exact: true }).waitFor();
+    await playground.stands();
+    const before = (await playground.linked()).setUp.changes;
+    for (const [name, value] of [["Cap", ""], ["Fixed at", "0"], ["Ramp (s)", "-1"], [/^Weight of /, "1001"]]) {
+      const field = page.locator("#controls").getByLabel(name, { exact: true }).first();
+      const shown = await field.inputValue();
+      await field.fill(value);
+      await field.blur();
+      assert.notEqual(shown, "");
+      assert.equal(await field.inputValue(), shown, `${name} after ${value || "nothing"}`);
+    }
+    await playground.settles();
+    assert.deepEqual((await playground.linked()).setUp.changes, before);
+  }));
+
+test("a click on a worker slot lists why its worker waits, as the core says", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(3_000);
+    const run = kit.replay(kit.first(), 1, (await playground.figure("virtual-time")) / 1e6);
+    const lanes = page.locator("#explore").getByRole("application", { name: /^Worker slots/ });
+    await lanes.scrollIntoViewIfNeeded();
+    const { width, height } = await lanes.boundingBox();
+    const count = Number(/^\d+/.exec(await page.locator("#explore .lanes-shown").textContent())[0]);
+    const readout = page.locator("#explore .lanes .readout");
+    let [lane, words, position] = [0, [], undefined];
+    for (; lane < count; lane += 1) {
+      words = run.why({ lane }).map(({ what, why }) => [what, why].map((text) => text.replaceAll("`", "")));
+      // The time axis is below the slots.
+      position = { x: width - 3, y: ((height - 22) * (lane + 0.5)) / count };
+      await lanes.hover({ position });
+      if (words.length > 0 && /, waiting, .* so far$/.test(await readout.textContent())) break;
+    }
+    assert.ok(lane < count, "a worker waits");
+    await lanes.click({ position });
+    const panel = page.getByRole("dialog", { name: `Why does the worker in slot ${lane + 1} wait?` });
+    await panel.getByRole("listitem").first().waitFor();
+    assert.deepEqual(
+      await panel.getByRole("listitem").evaluateAll((items) => items.map((item) => [item.querySelector("strong").textContent, item.querySelector("p").textContent])),
+      words,
+    );
+    run.free();
+  }));
+
 test("what waits says why, while it is open; Escape closes it, and the focus returns", () =>
   kit.withPage(async (playground, page) => {
     await playground.playTo(3_000);

@@ -60,6 +60,19 @@ test("a link of a comparison brings both sides back, on its view", () =>
     );
   }));
 
+test("a link is called by what it leads to: the run in Explore, or the comparison", () =>
+  kit.withPage(async (playground, page) => {
+    const named = async (view, title, address) => {
+      await playground.tab(view);
+      await playground.tab("Share and export");
+      await page.getByRole("region", { name: title, exact: true }).waitFor();
+      await page.getByRole("heading", { name: title, exact: true }).waitFor();
+      assert.match((await playground.linked()).address, address, view);
+    };
+    for (const view of ["Explore", "Watch", "Machines"]) await named(view, "A link to the run in Explore", /#\/explore\//);
+    for (const view of ["Compare", "Watch"]) await named(view, "A link to the comparison", /#\/compare\//);
+  }));
+
 test("an edited scenario travels in its link", () =>
   kit.withPage(async (playground, page) => {
     await playground.openText();

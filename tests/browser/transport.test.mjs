@@ -112,6 +112,34 @@ for (const width of [360, 390]) {
     ));
 }
 
+test("the controls of the run stay in sight at the end of the page", () =>
+  kit.withPage(async (playground, page) => {
+    await playground.playTo(1_000);
+    await page.evaluate(() => scrollTo(0, document.documentElement.scrollHeight));
+    await playground.framesPass(2);
+    assert.ok(await page.evaluate(() => scrollY > 0 && Math.abs(scrollY + innerHeight - document.documentElement.scrollHeight) < 2), "this is its end");
+    const isInFront = await playground.play.evaluate((play) => {
+      const { top, bottom, left, right } = play.getBoundingClientRect();
+      return top >= 0 && bottom <= innerHeight && play.contains(document.elementFromPoint((left + right) / 2, (top + bottom) / 2));
+    });
+    assert.ok(isInFront, "a person can press Play");
+  }));
+
+for (const width of [360, 390, 1440]) {
+  test(`the figures of this instant stand in one row at a width of ${width}`, () =>
+    kit.withPage(
+      async (playground, page) => {
+        // Numbers of four digits and more.
+        await playground.playTo(20_000, 2);
+        const tops = await page.locator(".figures dd").evaluateAll((all) => all.filter((one) => one.checkVisibility()).map((one) => Math.round(one.getBoundingClientRect().top)));
+        assert.equal(new Set(tops).size, 1, `${tops}`);
+        assert.ok(tops.length >= 4, `${tops.length} figures`);
+        assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), 0, "nothing sticks out sideways");
+      },
+      { viewport: { width, height: 844 } },
+    ));
+}
+
 test("while it plays, virtual time and the chart move", () =>
   kit.withPage(async (playground, page) => {
     const provider = await page.locator("#explore [data-provider]").first().getAttribute("data-provider");
@@ -350,8 +378,10 @@ test("a slider that is let go where it was taken follows the run again", () =>
 
 test("what cannot be a seed does not stay in its field", () =>
   kit.withPage(async (playground, page) => {
-    await page.locator("#seed").fill("-3");
-    await page.locator("#seed").blur();
-    assert.equal(await page.locator("#seed").inputValue(), "1");
+    for (const value of ["-3", "", "1.5"]) {
+      await page.locator("#seed").fill(value);
+      await page.locator("#seed").blur();
+      assert.equal(await page.locator("#seed").inputValue(), "1", `after ${value || "nothing"}`);
+    }
     assert.equal((await playground.linked()).setUp.seed, 1);
   }));

@@ -66,7 +66,7 @@ test("the adaptive runs are refused less and are done sooner, and a second run c
     const [fixed, aimd, tide] = await results(page);
     assert.ok(tide.time < aimd.time && aimd.time < fixed.time, JSON.stringify([fixed, aimd, tide]));
     assert.ok(tide.refused < aimd.refused && aimd.refused < fixed.refused / 10, JSON.stringify([fixed, aimd, tide]));
-    await page.getByRole("status").filter({ hasText: /^All 400 requests are answered: by tide in .* with \d+ refusals, by AIMD in .*, and by Fixed cap in / }).waitFor();
+    await page.getByRole("status").filter({ hasText: /^All 400 requests are answered: by tide in .* with \d+ 429s, by AIMD in .* with \d+ 429s, and by Fixed cap in .* with [\d,]+ 429s\.\s*$/ }).waitFor();
     for (const { name } of [fixed, aimd, tide]) {
       await contender(page, name).getByRole("button", { name: "Follow one" }).click();
       assert.equal(await page.locator(".story").count(), 0, `${name} has no request left`);

@@ -14,6 +14,15 @@ export const byId = (id: string) => part(document, `#${id}`, HTMLElement);
 export const inputById = (id: string) => part(document, `#${id}`, HTMLInputElement);
 export const buttonById = (id: string) => part(document, `#${id}`, HTMLButtonElement);
 
+/**
+ * Gives the number in a field to `take`. A field without a valid number shows `present` again, the number that
+ * is in force.
+ */
+export function takeNumber(field: HTMLInputElement, present: number, take: (value: number) => void) {
+  if (field.reportValidity()) take(field.valueAsNumber);
+  else field.value = String(present);
+}
+
 /** Writes text only where it differs. */
 export function say(element: HTMLElement, text: string) {
   if (element.textContent !== text) element.textContent = text;

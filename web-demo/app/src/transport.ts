@@ -1,5 +1,5 @@
 // Play, pause, one decision, seek, speed, reset and seed, by pointer and by keyboard.
-import { buttonById, byId, inputById, part, say } from "./dom.ts";
+import { buttonById, byId, inputById, part, say, takeNumber } from "./dom.ts";
 import { span, times as speedText } from "./format.ts";
 import type { Phase, Simulation } from "./simulation.ts";
 
@@ -42,11 +42,7 @@ export class Transport {
     reset.addEventListener("click", () => void simulation.reset());
     more.addEventListener("click", () => more.setAttribute("aria-expanded", String(more.ariaExpanded !== "true")));
     speed.addEventListener("input", () => simulation.setSpeed(speed.valueAsNumber));
-    seed.addEventListener("change", () => {
-      if (seed.reportValidity()) void simulation.setSeed(seed.valueAsNumber);
-      // What cannot be a seed does not stay in its field.
-      else seed.value = String(simulation.seed);
-    });
+    seed.addEventListener("change", () => takeNumber(seed, simulation.seed, (value) => void simulation.setSeed(value)));
     seek.addEventListener("input", () => this.#drag());
     // A slider that is let go where it was taken tells no change.
     for (const end of ["change", "pointerup", "pointercancel", "blur"]) seek.addEventListener(end, () => this.#release());
