@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_does_not_tell_its_starts_apart_is_an_error_in_each_step() {
+    async fn a_server_without_a_number_for_each_start_is_an_error_in_each_step() {
         let server = RedisServer::start();
         let [leases, ..] = processes(&server).await;
         for code in [MARK, JOIN, REQUEST] {

@@ -309,7 +309,7 @@ pub fn remedy(cause: UnavailableCause) -> &'static str {
         UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
         UnavailableCause::RateLimited => "wait until it takes calls again, or see `rate_limit_patience`",
         UnavailableCause::TlsFailed => "check its address and its settings of TLS",
-        _ => "see what the provider said",
+        _ => "read the message of the provider",
     }
 }
 
