@@ -27,7 +27,7 @@ pub mod request;
 pub mod resolve;
 mod together;
 pub mod workload;
-pub mod written;
+pub mod written_counts;
 
 use std::io::{self, Write as _};
 use std::iter;
