@@ -91,12 +91,18 @@ pub struct TemplateError {
 }
 
 impl TemplateError {
-    fn of(error: &minijinja::Error) -> Self {
+    /// Returns an error of `text`.
+    fn of(error: &minijinja::Error, text: &str) -> Self {
         let message = match error.detail() {
             Some(detail) => format!("{}: {detail}", error.kind()),
             None => error.kind().to_string(),
         };
-        Self { message, span: error.range(), line: error.line() }
+        // A span of the library may end after the text or within a character.
+        let span = |span: Range<usize>| {
+            let start = text.floor_char_boundary(span.start);
+            start..text.ceil_char_boundary(span.end.min(text.len())).max(start)
+        };
+        Self { message, span: error.range().map(span), line: error.line() }
     }
 
     /// Maps the place of an error in the expression of `condition` to the written text.
@@ -194,7 +200,7 @@ impl Templates {
         reject_other_templates(text)?;
         match self.environment.add_template_owned(name.clone(), text.to_string()) {
             Ok(()) => Ok(TemplateId(name)),
-            Err(error) => Err(TemplateError::of(&error)),
+            Err(error) => Err(TemplateError::of(&error, text)),
         }
     }
 
@@ -229,7 +235,8 @@ impl Templates {
     /// If the expression cannot be evaluated, or its value is undefined or no JSON.
     pub fn value(&self, expression: &Condition, context: TemplateValue) -> Result<serde_json::Value, TemplateError> {
         let value = self.compile(expression)?.eval(in_any_form(context, &expression.expression));
-        let value = value.map_err(|error| TemplateError::of(&error).in_condition(expression))?;
+        let value =
+            value.map_err(|error| TemplateError::of(&error, &expression.expression).in_condition(expression))?;
         if value.is_undefined() {
             return Err(expression.undefined());
         }
@@ -240,7 +247,7 @@ impl Templates {
 
     fn compile(&self, condition: &Condition) -> Result<Expression<'_, 'static>, TemplateError> {
         let compiled = self.environment.compile_expression_owned(condition.expression.clone());
-        compiled.map_err(|error| TemplateError::of(&error).in_condition(condition))
+        compiled.map_err(|error| TemplateError::of(&error, &condition.expression).in_condition(condition))
     }
 
     /// Returns whether `condition` holds for the variables of `context`.
@@ -252,7 +259,7 @@ impl Templates {
     /// If the expression cannot be evaluated, or its value is undefined.
     pub fn holds(&self, condition: &Condition, context: TemplateValue) -> Result<bool, TemplateError> {
         let value = self.compile(condition)?.eval(in_any_form(context, &condition.expression));
-        let value = value.map_err(|error| TemplateError::of(&error).in_condition(condition))?;
+        let value = value.map_err(|error| TemplateError::of(&error, &condition.expression).in_condition(condition))?;
         // This filter applies the rule of `if`, which rejects some undefined values and accepts others.
         let holds = self.environment.empty_state().apply_filter("bool", &[value]);
         holds.map(|holds| holds.is_true()).map_err(|_| condition.undefined())
@@ -286,11 +293,9 @@ impl Templates {
 
     /// Renders `template` with the variables of `context`.
     pub fn render(&self, template: &TemplateId, context: TemplateValue) -> Result<String, TemplateError> {
-        let rendered = self
-            .environment
-            .get_template(&template.0)
-            .and_then(|template| template.render(in_any_form(context, template.source())));
-        rendered.map_err(|error| TemplateError::of(&error))
+        let found = self.environment.get_template(&template.0).map_err(|error| TemplateError::of(&error, ""))?;
+        let rendered = found.render(in_any_form(context, found.source()));
+        rendered.map_err(|error| TemplateError::of(&error, found.source()))
     }
 
     /// Returns the static errors of `template` in the order of its text: filters, tests and methods that do
