@@ -36,7 +36,8 @@ pub enum Outcome {
     /// The provider has no such model.
     ModelNotFound,
     /// TLS could not be set up: the certificate of the server is not accepted, only one side uses TLS, or the
-    /// server requires another version or a certificate of its clients. Any other connection to this address would fail as well.
+    /// server requires another version or a certificate of its clients. Any other connection to this address
+    /// would fail as well.
     TlsFailed,
 }
 

@@ -78,8 +78,8 @@ pub enum UnavailableCause {
     /// [`rate_limit_patience`](super::HealthConfig::rate_limit_patience), or stated a Retry-After of at least
     /// that length.
     RateLimited,
-    /// TLS could not be set up: its certificate is not accepted, only one side uses TLS, or it requires another
-    /// version or a certificate of its clients.
+    /// TLS could not be set up: its certificate is not accepted, only one side uses TLS, or it requires
+    /// another version or a certificate of its clients.
     TlsFailed,
 }
 

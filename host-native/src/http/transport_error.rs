@@ -12,8 +12,8 @@ use tidegate_core::request::Outcome;
 
 /// Returns the outcome of a call that ended in a transport error, before or within its response.
 pub(crate) fn transport_error_outcome(error: &reqwest::Error) -> Outcome {
-    // On a connection that is set up, such an error comes after the provider may have processed the call. Only
-    // the lack of a client certificate is reported there by TLS 1.3, before the server reads a request.
+    // On a connection that is set up, such an error comes after the provider may have processed the call.
+    // Only the lack of a client certificate is reported there by TLS 1.3, before the server reads a request.
     let is_at_start = |tls: &rustls::Error| error.is_connect() || is_certificate_required(tls);
     if tls_error(error).is_some_and(is_at_start) {
         Outcome::TlsFailed

@@ -34,8 +34,8 @@ use crate::app::tokens;
 /// The longest result of a tool in bytes. Most models read little more than ten times as much in all.
 const MAX_RESULT_BYTES: usize = 64 << 10;
 
-/// The most bytes of answers with calls, their reasoning and their results in one conversation. It is held in memory, and
-/// no model reads as much.
+/// The most bytes of answers with calls, their reasoning and their results in one conversation. It is held in
+/// memory, and no model reads as much.
 const MAX_BYTES: usize = 4 << 20;
 
 /// The tools of a column.
