@@ -35,8 +35,9 @@ pub enum Outcome {
     QuotaExhausted,
     /// The provider has no such model.
     ModelNotFound,
-    /// TLS could not be set up: the certificate of the server is not accepted, or only one side uses TLS. Any
-    /// other connection to this address would fail as well.
+    /// TLS could not be set up: the certificate of the server is not accepted, only one side uses TLS, or the
+    /// server requires another version or a certificate of its clients. Any other connection to this address
+    /// would fail as well.
     TlsFailed,
 }
 

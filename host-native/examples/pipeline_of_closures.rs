@@ -1,7 +1,7 @@
 //! Runs a pipeline of two columns, each a closure, whose calls go over HTTP to a server that accepts five
 //! calls at a time.
 //!
-//! No row is lost. A task whose call was rate limited is retried after the wait that the server asks for, and
+//! No row is lost. A task whose call was rate limited is retried after the Retry-After of the server, and
 //! a call that fails in an outage is repeated once the server is back.
 
 use std::sync::Arc;

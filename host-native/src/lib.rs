@@ -1,9 +1,9 @@
 //! Admission control and scheduling for rate-limited services, LLM providers first, on tokio.
 //!
 //! A gate in front of a service finds out how many concurrent calls it accepts, shares them fairly among
-//! tenants, keeps to rate budgets, and waits when the service asks for a pause or is down. A pipeline fills a
-//! table of rows and columns through a gate. Every decision is made by [`tidegate_core`]; this crate connects
-//! it to tokio and to HTTP clients.
+//! tenants, keeps to rate budgets, and waits when the service states a Retry-After or is down. A pipeline
+//! fills a table of rows and columns through a gate. Every decision is made by [`tidegate_core`]; this crate
+//! connects it to tokio and to HTTP clients.
 //!
 //! # Quick start
 //!

@@ -78,7 +78,8 @@ pub enum UnavailableCause {
     /// [`rate_limit_patience`](super::HealthConfig::rate_limit_patience), or stated a Retry-After of at least
     /// that length.
     RateLimited,
-    /// TLS could not be set up: its certificate is not accepted, or only one side uses TLS.
+    /// TLS could not be set up: its certificate is not accepted, only one side uses TLS, or it requires
+    /// another version or a certificate of its clients.
     TlsFailed,
 }
 
@@ -109,7 +110,7 @@ impl fmt::Display for UnavailableCause {
             Self::QuotaExhausted => "the account is out of funds or quota",
             Self::ModelNotFound => "there is no such model",
             Self::RateLimited => "it answered nothing but rate limits",
-            Self::TlsFailed => "its certificate is not accepted, or only one side uses TLS",
+            Self::TlsFailed => "its certificate is not accepted, only one side uses TLS, or it requires another version or a client certificate",
         })
     }
 }

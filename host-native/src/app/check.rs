@@ -230,7 +230,9 @@ fn advice(error: &CallError, key_variable: Option<&str>) -> String {
             "check that `base_url` is the address of an OpenAI-compatible API".to_string()
         }
         CallError::NotSent { .. } => "check the file".to_string(),
-        CallError::NotAnswered { .. } | CallError::BatchBlocked { .. } => "see what the provider said".to_string(),
+        CallError::NotAnswered { .. } | CallError::BatchBlocked { .. } => {
+            "read the message of the provider".to_string()
+        }
         CallError::Command { .. } | CallError::CommandNotStarted { .. } => "check `command`".to_string(),
     }
 }

@@ -1,18 +1,21 @@
 //! Classification of calls that ended without a response, or within it.
 //!
 //! An error of TLS that every retry would repeat is distinguished from an outage: the certificate of the
-//! server is not accepted, or the server does not use TLS.
+//! server is not accepted, the server does not use TLS, or the two sides have no version of TLS in common, or
+//! the server requires a certificate of its clients.
 
 use std::error::Error;
 use std::io;
 
-use rustls::InvalidMessage;
+use rustls::{AlertDescription, InvalidMessage};
 use tidegate_core::request::Outcome;
 
 /// Returns the outcome of a call that ended in a transport error, before or within its response.
 pub(crate) fn transport_error_outcome(error: &reqwest::Error) -> Outcome {
     // On a connection that is set up, such an error comes after the provider may have processed the call.
-    if error.is_connect() && tls_error(error).is_some() {
+    // Only the lack of a client certificate is reported there by TLS 1.3, before the server reads a request.
+    let is_at_start = |tls: &rustls::Error| error.is_connect() || is_certificate_required(tls);
+    if tls_error(error).is_some_and(is_at_start) {
         Outcome::TlsFailed
     } else if error.is_connect() {
         Outcome::ConnectionFailed
@@ -23,13 +26,28 @@ pub(crate) fn transport_error_outcome(error: &reqwest::Error) -> Outcome {
     }
 }
 
-/// Returns the cause of an error if it is that the certificate of the server is not accepted, or that the
-/// server does not use TLS.
+/// Returns the cause of an error if it is one of TLS that every retry would repeat.
 pub(crate) fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    cause_of(error).filter(|error| {
-        use rustls::Error::{InvalidCertificate, InvalidMessage as Message};
-        matches!(error, InvalidCertificate(_) | Message(InvalidMessage::InvalidContentType))
+    cause_of(error).filter(|error| match error {
+        rustls::Error::InvalidCertificate(_) | rustls::Error::PeerIncompatible(_) => true,
+        rustls::Error::InvalidMessage(message) => matches!(message, InvalidMessage::InvalidContentType),
+        // Other alerts may be those of a server that is overloaded or starts.
+        rustls::Error::AlertReceived(alert) => matches!(
+            alert,
+            AlertDescription::BadCertificate
+                | AlertDescription::CertificateRequired
+                | AlertDescription::HandshakeFailure
+                | AlertDescription::InsufficientSecurity
+                | AlertDescription::ProtocolVersion
+                | AlertDescription::UnrecognisedName
+        ),
+        _ => false,
     })
+}
+
+/// Returns whether the server has ended a connection because it requires a certificate of its clients.
+fn is_certificate_required(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::AlertReceived(AlertDescription::CertificateRequired))
 }
 
 /// Returns the error of type `T` among the causes of an error.

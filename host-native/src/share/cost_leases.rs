@@ -14,6 +14,7 @@
 //! A server that was restarted or has replaced another one may lack the last writes, so its hash counts as
 //! lost. So does a hash with a damaged value.
 
+use std::num::ParseIntError;
 use std::sync::Arc;
 
 use tidegate_core::share::redis::FORMAT;
@@ -129,11 +130,15 @@ impl CostLeases {
         step.arg(&self.process).arg(KEPT.as_secs()).arg(term).arg(seq);
         step.arg(limit).arg(held).arg(need).arg(wanted).arg(COST_STEPS);
         let answer: Vec<String> = self.connection.run(&step).await.map_err(meaning)?;
-        let [lease, step, others, refused] = &answer[..] else { return Ok(None) };
-        let amount = |text: &String| text.parse().map_err(|_| StoreError::DamagedCost(self.key.clone()));
-        let (lease, step, others) = (amount(lease)?, amount(step)?, amount(others)?);
-        Ok(Some(CostGrant { lease, step, others, is_refused: refused == "1" }))
+        read_grant(&answer).map_err(|_| StoreError::DamagedCost(self.key.clone()))
     }
+}
+
+/// Reads the answer to a request. Returns `None` if the process must join again.
+pub(super) fn read_grant(answer: &[String]) -> Result<Option<CostGrant>, ParseIntError> {
+    let [lease, step, others, refused] = answer else { return Ok(None) };
+    let (lease, step, others) = (lease.parse()?, step.parse()?, others.parse()?);
+    Ok(Some(CostGrant { lease, step, others, is_refused: refused == "1" }))
 }
 
 #[cfg(test)]
@@ -233,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_does_not_tell_its_starts_apart_is_an_error_in_each_step() {
+    async fn a_server_without_a_number_for_each_start_is_an_error_in_each_step() {
         let server = RedisServer::start();
         let [leases, ..] = processes(&server).await;
         for code in [MARK, JOIN, REQUEST] {

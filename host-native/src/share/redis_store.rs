@@ -163,6 +163,9 @@ impl From<RedisError> for StoreError {
 
 /// One connection to a server, for all limits of a process. It is opened again by the next step after a
 /// failure.
+///
+/// It does not use the connection manager of the crate, which connects again to the address that it was
+/// created with: behind sentinels, each connection begins with the question for the present primary.
 pub(super) struct Connection {
     settings: AsyncConnectionConfig,
     /// The address without credentials.

@@ -229,13 +229,7 @@ impl RowGroupQueue {
             step.arg(id(row_group));
         }
         let answer: String = self.connection.run(&step).await?;
-        match answer.as_str() {
-            "held" => Ok(Claimed::AllHeld),
-            "empty" => Ok(Claimed::Empty),
-            entry => row_group(entry)
-                .map(Claimed::RowGroup)
-                .ok_or_else(|| StoreError::DamagedRowGroup(format!("`{}`, entry `{entry}`", self.key))),
-        }
+        read_claimed(&answer).ok_or_else(|| StoreError::DamagedRowGroup(format!("`{}`, entry `{answer}`", self.key)))
     }
 
     /// Hands out the row groups in `missing`, ascending and disjoint, unless there are some that are not
@@ -308,8 +302,17 @@ fn millis(time: Duration) -> u64 {
     time.as_secs() * 1_000
 }
 
+/// Reads the answer to a claim. Returns `None` for a damaged one.
+pub(super) fn read_claimed(answer: &str) -> Option<Claimed> {
+    match answer {
+        "held" => Some(Claimed::AllHeld),
+        "empty" => Some(Claimed::Empty),
+        entry => row_group(entry).map(Claimed::RowGroup),
+    }
+}
+
 /// Returns the id of the entry of a row group. An id is above 0.
-fn id(row_group: u32) -> String {
+pub(super) fn id(row_group: u32) -> String {
     format!("{}-0", u64::from(row_group) + 1)
 }
 

@@ -51,7 +51,7 @@ impl Server {
             ConnectionAddr::TcpTls { .. } => "rediss",
             _ => "unix",
         };
-        let address = format!("{scheme}://{}/{}", info.addr(), info.redis_settings().db());
+        let address = format!("{scheme}://{}/{}", host_and_port(info.addr()), info.redis_settings().db());
         let client = match certificates(settings, info.addr(), &address)? {
             Some(certificates) => Client::build_with_tls(info, certificates),
             None => Client::open(info),
@@ -70,6 +70,17 @@ impl Server {
             Self::Sentinels(sentinels) => primary(sentinels).await?,
         };
         Ok(client.get_multiplexed_async_connection_with_config(config).await?)
+    }
+}
+
+/// Returns the part of an address after its scheme. An IPv6 address has brackets, which the library leaves
+/// out.
+fn host_and_port(address: &ConnectionAddr) -> String {
+    match address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } if host.contains(':') => {
+            format!("[{host}]:{port}")
+        }
+        other => other.to_string(),
     }
 }
 
@@ -117,6 +128,10 @@ struct SentinelUrl {
 impl SentinelUrl {
     /// Parses the parts of a URL before and after `+sentinel://`. Returns `None` if it is not valid.
     fn parse(scheme: &str, rest: &str) -> Option<Self> {
+        // Other schemes, such as `unix`, have no hosts.
+        if !["redis", "rediss", "valkey", "valkeys"].contains(&scheme) {
+            return None;
+        }
         let (authority, path) = rest.split_once('/')?;
         let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
         // The parser of URLs knows only one host. That of the primary is not known yet.
@@ -151,7 +166,7 @@ impl SentinelUrl {
 
     fn server(self, settings: &ShareSettings) -> Result<(Server, String), ShareError> {
         let Self { scheme, sentinels, name, primary } = self;
-        let hosts: Vec<_> = sentinels.iter().map(|sentinel| sentinel.addr().to_string()).collect();
+        let hosts: Vec<_> = sentinels.iter().map(|sentinel| host_and_port(sentinel.addr())).collect();
         let address = format!("{scheme}+sentinel://{}/{name}/{}", hosts.join(","), primary.db());
         let client = |sentinel: &ConnectionInfo| {
             let certificates = certificates(settings, sentinel.addr(), &address)?;
@@ -226,6 +241,14 @@ fn certificates(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ipv6_address_is_shown_in_brackets() {
+        for url in ["redis://[::1]:7000/2", "rediss://[::1]:7000/2", "redis+sentinel://[::1]:7000,one:9/main/2"] {
+            let (_, address) = Server::new(&ShareSettings::new(url, "test")).unwrap();
+            assert_eq!(address, url);
+        }
+    }
 
     #[test]
     fn a_password_in_an_address_is_as_it_is_written_also_with_a_plus_sign() {

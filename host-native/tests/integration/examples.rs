@@ -313,7 +313,9 @@ fn every_command_of_the_page_about_runs_ends_well() {
             // The port may be taken.
             let line = line.replace("127.0.0.1:9464", "127.0.0.1:0");
             let words: Vec<&str> = line.split_whitespace().skip(1).take_while(|word| *word != "#").collect();
-            scratch.run(&words).assert(0, &[]);
+            // The tests have no terminal.
+            let (code, part) = if words.contains(&"--tui") { (2, "terminal") } else { (0, "") };
+            scratch.run(&words).assert(code, &[part]);
             commands += 1;
         }
     }

@@ -13,6 +13,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -181,6 +183,21 @@ async fn a_server_is_trusted_only_with_a_certificate_of_the_configured_authority
     }
 }
 
+/// Starts a server that answers the first bytes of each connection with these. Returns its port.
+async fn serve_bytes(answer: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(&answer).await;
+            // Until the client closes the connection.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+    });
+    port
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_of_tls_says_what_to_do() {
     const BODY: &str = r#"{"choices":[{"message":{"content":"fine"}}]}"#;
@@ -202,6 +219,24 @@ async fn an_error_of_tls_says_what_to_do() {
     ] {
         servers.push((format!("https://localhost:{}", Authority::serve_with(certificate, BODY).await), part));
     }
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let port = authority.serve_requiring_certificate(version).await;
+        servers.push((
+            format!("https://localhost:{port}"),
+            "the server requires a certificate of its clients, and models have no key to set one",
+        ));
+    }
+    // A server that knows only TLS 1.0: the alert `protocol_version`, and its own first message.
+    let alert: &[u8] = b"\x15\x03\x01\x00\x02\x02\x46";
+    let hello = [&b"\x16\x03\x01\x00\x2a\x02\x00\x00\x26\x03\x01"[..], &[7; 32], b"\x00\x00\x2f\x00"].concat();
+    for answer in [alert.to_vec(), hello] {
+        servers.push((
+            format!("https://localhost:{}", serve_bytes(answer).await),
+            "the server offers no version or cipher of TLS that is accepted here; it needs TLS 1.2 or 1.3",
+        ));
+    }
+    let failure = serve_bytes(b"\x15\x03\x03\x00\x02\x02\x28".to_vec()).await;
+    servers.push((format!("https://localhost:{failure}"), "the server ends the handshake"));
     let with_tls = authority.serve("localhost", BODY).await;
     servers.push((format!("http://localhost:{with_tls}"), "a server with TLS needs an address with https"));
     let without = serve(Router::new()).replace("http://127.0.0.1", "https://localhost");

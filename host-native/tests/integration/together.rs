@@ -705,7 +705,7 @@ fn processes_with_different_cost_limits_are_refused_while_the_dataset_is_filled(
 }
 
 #[test]
-fn a_process_whose_server_is_gone_spends_what_it_has_leased_and_ends_when_it_is_told_to() {
+fn a_process_whose_server_is_gone_spends_what_it_has_leased_and_ends_at_a_signal() {
     // A sixteenth of what is free is less than a call.
     let mut world = World::with_prices(5);
     let mut process = world.start_with(&["--max-cost", "1.2"]);

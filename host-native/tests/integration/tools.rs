@@ -131,6 +131,25 @@ fn several_calls_are_answered_in_order_and_every_call_of_the_model_counts() {
 }
 
 #[test]
+fn the_reasoning_for_an_answer_is_that_of_all_turns() {
+    let scratch = Scratch::new(1);
+    let (server, _) = chat(|results| match results {
+        0 => {
+            let mut message = calls(&[call("a", "echo", "{\"text\": \"one\"}")]);
+            message["reasoning_content"] = "I look.".into();
+            message
+        }
+        1 => calls(&[call("b", "echo", "{\"text\": \"two\"}")]),
+        _ => json!({ "content": "done", "reasoning_content": "I have seen both." }),
+    });
+    let why = "[[columns]]\nname = \"why\"\nkind = \"reasoning\"\nof = \"title\"";
+    let text = pipeline(&server, "", ECHO, &format!("tools = [\"echo\"]\n{why}"));
+    scratch.run_pipeline(&text).assert(0, &["rows out         1"]);
+    let row = &scratch.rows("out")[0];
+    assert_eq!((&row["title"], &row["why"]), (&json!("done"), &json!("I look.\n\nI have seen both.")));
+}
+
+#[test]
 fn what_a_model_does_wrong_is_a_result_that_it_sees() {
     let scratch = Scratch::new(1);
     let huge = format!("{{\"text\":\"{}\"}}", "x".repeat(70_000));

@@ -11,6 +11,7 @@ use miette::{
 };
 
 use crate::app::error::{Error, Exit};
+use crate::app::provider::key::is_name_of_key;
 
 /// The text of a file and its name in messages.
 #[derive(Clone, Debug)]
@@ -112,8 +113,26 @@ impl Excerpt {
     /// Returns whether the line has text, and none that may be a key. People paste keys where the name of a
     /// variable is expected.
     fn may_be_shown(&self) -> bool {
-        !self.line.is_empty() && !self.line.contains("api_key") && !self.line.contains("uthorization")
+        !self.line.is_empty()
+            && !self.line.contains("api_key")
+            && !self.line.contains("uthorization")
+            && !names_in(&self.line).any(|name| is_name_of_key(name) && name != "row_key")
+            && !has_value_of_key(&self.line)
     }
+}
+
+/// Returns the names in a line that have a value: the words before `=` or `:`, also in quotes.
+fn names_in(line: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    line.match_indices(['=', ':']).map(move |(at, _)| {
+        let before = line[..at].trim_end_matches(|c: char| c.is_whitespace() || "\"'\\".contains(c));
+        &before[before.trim_end_matches(is_part).len()..]
+    })
+}
+
+/// Returns whether a word of a line begins like a key of many providers.
+fn has_value_of_key(line: &str) -> bool {
+    line.match_indices("sk-").any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "-_".contains(c)))
 }
 
 impl SourceCode for Excerpt {
@@ -293,6 +312,32 @@ mod tests {
         let source = SourceText::new("p.toml", "url = \"https://me:secret@host\"\n");
         let error = source.error(6..30, "`url` holds a password").without_excerpt().expected("none");
         assert_eq!(error.to_string(), "p.toml:1:7: `url` holds a password\n  help: expected none");
+    }
+
+    #[test]
+    fn a_line_that_may_have_a_key_is_not_shown() {
+        let is_shown = |line: &str| {
+            let error = SourceText::new("p.toml", line).error(0..1, "wrong").to_string();
+            error.contains(line)
+        };
+        for line in [
+            "extra_headers = { api-key = \"0123456789\" }",
+            "extra_headers = { \"X-Api-Key\" = '0123456789' }",
+            "extra_body = '{\"client_secret\": \"0123456789\"}'",
+            "base_url = \"https://host/v1?access-token=0123456789\"",
+            "model = \"sk-0123456789\"",
+            "note = 1 # sk-0123456789",
+        ] {
+            assert!(!is_shown(line), "{line}");
+        }
+        for line in [
+            "prompt = \"The key facts of task-1, risk-free: {{ note }}\"",
+            "row_key = \"row\"",
+            "max_tokens = 5",
+            "name = \"key\"",
+        ] {
+            assert!(is_shown(line), "{line}");
+        }
     }
 
     #[test]

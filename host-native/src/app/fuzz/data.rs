@@ -75,8 +75,9 @@ fn a_parquet_dataset_is_refused_or_every_row_is_read() {
 fn a_decision_log_is_replayed_or_refused() {
     let log = include_str!("../../../tests/data/decision_log.jsonl");
     let shared_log = include_str!("../../../tests/data/shared_decision_log.jsonl");
+    let leader_log = include_str!("../../../tests/data/leader_decision_log.jsonl");
     // The beginning of a log is a log.
-    let corpus: Vec<String> = [(log, 40), (log, 150), (shared_log, 150)]
+    let corpus: Vec<String> = [(log, 40), (log, 150), (shared_log, 150), (leader_log, 150)]
         .map(|(log, lines)| log.lines().take(lines).map(|line| line.to_string() + "\n").collect())
         .into();
     let corpus: Vec<&str> = corpus.iter().map(String::as_str).collect();

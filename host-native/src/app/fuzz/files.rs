@@ -8,7 +8,7 @@ use super::fuzz_text;
 use crate::app::config::pipeline::{FileError, PipelineFile, SourceText};
 use crate::app::proxy::config::ProxyConfig;
 use crate::app::simulate::file;
-use crate::app::template::Templates;
+use crate::app::template::{TemplateError, Templates, normal_form};
 
 const TOML: &[&str] = &[
     "\n",
@@ -111,63 +111,135 @@ fn a_scenario_is_read_or_refused_with_a_line_of_it() {
     });
 }
 
+const TEMPLATE: &[&str] = &[
+    "{{",
+    "}}",
+    "{%",
+    "%}",
+    "{#",
+    "#}",
+    "|",
+    "(",
+    ")",
+    "[",
+    "]",
+    "~",
+    " if ",
+    "endif",
+    "for x in note",
+    "endfor",
+    "range(9)",
+    "note",
+    "title",
+    "length",
+    "default('x')",
+    "\"",
+    "'",
+    "0",
+    "-1",
+    "99999999999",
+    ".",
+    ":",
+    ",",
+    "é",
+    "\\",
+    "loop.index",
+    "macro m()",
+    "endmacro",
+    "set a = ",
+    "include 'x'",
+    "import 'x' as y",
+    "extends 'x'",
+    "**",
+    "//",
+    " in ",
+    " not ",
+    " is ",
+    " and ",
+    "e\u{301}",
+    " else ",
+    "*",
+    "-",
+    "{",
+    "}",
+    "=",
+    "none",
+    "true",
+    "1e308",
+    "\n",
+];
+
+/// An error says something, and its place is one of the text.
+fn check_template_error(error: &TemplateError, text: &str) {
+    assert!(!error.message.is_empty());
+    if let Some(span) = &error.span {
+        assert!(text.get(span.clone()).is_some(), "{error:?}: {text:?}");
+    }
+    if let Some(line) = error.line {
+        assert!((1..=text.split('\n').count()).contains(&line), "{error:?}: {text:?}");
+    }
+}
+
 #[test]
 fn a_template_is_compiled_and_rendered_or_refused() {
-    let tokens = [
-        "{{",
-        "}}",
-        "{%",
-        "%}",
-        "{#",
-        "#}",
-        "|",
-        "(",
-        ")",
-        "[",
-        "]",
-        "~",
-        " if ",
-        "endif",
-        "for x in note",
-        "endfor",
-        "range(9)",
-        "note",
-        "title",
-        "length",
-        "default('x')",
-        "\"",
-        "'",
-        "0",
-        "-1",
-        "99999999999",
-        ".",
-        ":",
-        ",",
-        "é",
-        "\\",
-        "loop.index",
-        "macro m()",
-        "endmacro",
-        "set a = ",
-        "include 'x'",
-        "import 'x' as y",
-        "extends 'x'",
-        "**",
-        "//",
-        " in ",
-        " not ",
-    ];
     let corpus = [
         "A title for: {{ note }}",
         "{% if note | length > 3 %}{{ note[:10] | upper }}{% else %}{{ title | default('none') }}{% endif %}",
         "{% for word in note.split(' ') %}{{ loop.index }}. {{ word }}{% endfor %}",
     ];
-    fuzz_text(&corpus, &tokens, |text| {
+    fuzz_text(&corpus, TEMPLATE, |text| {
         let mut templates = Templates::new();
-        let Ok(template) = templates.add("fuzz".to_string(), text) else { return };
+        let template = match templates.add("fuzz".to_string(), text) {
+            Ok(template) => template,
+            Err(error) => return check_template_error(&error, text),
+        };
         let context = minijinja::context! { note => "a note of some words", title => 7 };
         drop(templates.variables(&template));
-        drop(templates.static_errors(&template, |_| None));
-        drop(templates.render(&template, context));
+        for error in templates.static_errors(&template, |_| None) {
+            assert!(text.get(error.span.clone()).is_some(), "{error:?}: {text:?}");
+        }
+        if let Err(error) = templates.render(&template, context) {
+            check_template_error(&error, text);
+        }
+    });
+}
+
+#[test]
+fn a_condition_is_evaluated_or_refused_at_a_place_of_its_text() {
+    let corpus = [
+        "score > 3",
+        "{{ note | length > 3 and title is not none }}",
+        "\n  {{ note.missing > 1 }}  ",
+        "'x' if note else title",
+        "a) %}1{% endif %}{% if (b",
+        "{{ note }} {{ title }}",
+        "note }}{{ title",
+    ];
+    fuzz_text(&corpus, TEMPLATE, |text| {
+        let templates = Templates::new();
+        drop(templates.braced_expression(text).map_err(|error| check_template_error(&error, text)));
+        let condition = match templates.condition(text) {
+            Ok(condition) => condition,
+            Err(error) => return check_template_error(&error, text),
+        };
+        for error in templates.condition_static_errors(&condition, |_| None) {
+            assert!(text.get(error.span.clone()).is_some(), "{error:?}: {text:?}");
+        }
+        // All other names that it reads are undefined.
+        let variables = templates.condition_variables(&condition);
+        let normal = normal_form(text);
+        assert!(variables.iter().all(|variable| normal.contains(variable.as_str())), "{variables:?}: {text:?}");
+        let context = minijinja::context! { note => "a note of some words", title => 7 };
+        let holds = templates.holds(&condition, context.clone());
+        match (templates.value(&condition, context), holds) {
+            (Ok(_), Ok(_)) => {}
+            (Ok(value), Err(error)) => panic!("{value} neither holds nor does not: {error}: {text:?}"),
+            (Err(error), holds) => {
+                check_template_error(&error, text);
+                if let Err(error) = holds {
+                    check_template_error(&error, text);
+                }
+            }
+        }
     });
 }

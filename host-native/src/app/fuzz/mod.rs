@@ -4,8 +4,8 @@
 //! removed, replaced or copied, the end is cut off. So inputs get past the first check of a parser far more
 //! often than random bytes do. Each target states laws besides "does not panic".
 //!
-//! The targets of the proxy and of shared limits are beside their parsers, in modules that are called `fuzz`,
-//! too.
+//! The targets of the proxy, of shared limits, of the redactor and of JSON in answers are beside their
+//! parsers, in modules that are called `fuzz`, too.
 //!
 //! `cargo test` runs each target for a second. `tests/run fuzz` runs each for a minute, and
 //! `BOLERO_RANDOM_TEST_TIME_MS=3600000 cargo test -p tidegate-native --all-features --lib fuzz::` for an

@@ -152,7 +152,7 @@ impl EmbeddingCall {
         };
         // Structs with string keys always serialise.
         let body = serde_json::to_vec(&answer).unwrap_or_default();
-        Reply { body: ReplyBody::Whole(Bytes::from(body)), tokens: 0 }
+        Reply { body: ReplyBody::Complete(Bytes::from(body)), tokens: 0 }
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn answer(body: &Value) -> Value {
-        let ReplyBody::Whole(bytes) = EmbeddingCall::parse(body.to_string().as_bytes()).unwrap().reply().body else {
+        let ReplyBody::Complete(bytes) = EmbeddingCall::parse(body.to_string().as_bytes()).unwrap().reply().body else {
             panic!("embeddings are not streamed");
         };
         serde_json::from_slice(&bytes).unwrap()

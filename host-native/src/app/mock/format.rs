@@ -21,7 +21,7 @@ impl CompletionCall {
                 Protocol::Responses => self.response(number, created),
                 Protocol::Chat | Protocol::Text => self.whole(number, created),
             };
-            ReplyBody::Whole(Bytes::from(body.to_string()))
+            ReplyBody::Complete(Bytes::from(body.to_string()))
         };
         Reply { body, tokens }
     }

@@ -69,7 +69,7 @@ impl ImageCall {
         });
         let data = vec![image; self.images as usize];
         let body = json!({ "created": created, "data": data, "usage": usage });
-        Reply { body: ReplyBody::Whole(Bytes::from(body.to_string())), tokens: output }
+        Reply { body: ReplyBody::Complete(Bytes::from(body.to_string())), tokens: output }
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) enum ReplyBody {
     /// A JSON body, sent when the answer is complete.
-    Whole(Bytes),
+    Complete(Bytes),
     /// Server-sent events, sent token by token.
     Stream(StreamEvents),
 }

@@ -99,7 +99,7 @@ fn reject(service: &Service, model: &ServedModel, because: Rejection) -> Respons
 /// Sends a complete answer, which ends at `finish_at`.
 async fn serve(service: &Service, slot: Slot, reply: Reply, finish_at: Instant) -> Response {
     match reply.body {
-        ReplyBody::Whole(body) => {
+        ReplyBody::Complete(body) => {
             service.host.sleep_until(finish_at).await;
             // Released before the client receives the answer, so that its next call finds a free slot.
             slot.answered(reply.tokens);
@@ -114,7 +114,7 @@ async fn serve(service: &Service, slot: Slot, reply: Reply, finish_at: Instant) 
 /// Sends a corrupted answer, which ends at `at`.
 async fn serve_corrupted(service: &Service, slot: Slot, reply: Reply, flaw: Flaw, at: Instant) -> Response {
     match reply.body {
-        ReplyBody::Whole(body) => {
+        ReplyBody::Complete(body) => {
             service.host.sleep_until(at).await;
             corrupted_body(&body, flaw, slot)
         }

@@ -64,7 +64,8 @@ pub enum CallError {
         /// The reason, without the address.
         detail: String,
     },
-    /// No connection, because the certificate of the server is not accepted, or only one side uses TLS.
+    /// No connection, because the certificate of the server is not accepted, only one side uses TLS, or the
+    /// server requires another version or a certificate of its clients.
     Tls {
         /// The reason, without the address.
         detail: String,

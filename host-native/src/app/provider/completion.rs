@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filtered_or_refused_answer_and_one_that_the_provider_broke_off_are_told_apart() {
+    fn a_filtered_a_refused_and_an_aborted_answer_are_different_errors() {
         let filtered = CallError::ContentFiltered { detail: String::new(), usage: KNOWN_USAGE };
         let refused = |detail: &str| CallError::Refused { detail: detail.to_string(), usage: KNOWN_USAGE };
         let failed =

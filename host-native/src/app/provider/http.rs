@@ -11,7 +11,7 @@ use reqwest::dns::Resolve;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::multipart::Form;
 use reqwest::{Certificate, Url};
-use rustls::CertificateError;
+use rustls::{AlertDescription, CertificateError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate_core::request::Outcome;
@@ -334,7 +334,27 @@ fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     match tls_error(error)? {
         rustls::Error::InvalidCertificate(wrong) => certificate_remedy(wrong),
+        rustls::Error::PeerIncompatible(_) => Some(NO_COMMON_VERSION),
+        rustls::Error::AlertReceived(alert) => Some(alert_remedy(*alert)),
         _ => Some("the server does not use TLS on this port; a server without TLS needs an address with http"),
+    }
+}
+
+const NO_COMMON_VERSION: &str =
+    "the server offers no version or cipher of TLS that is accepted here; it needs TLS 1.2 or 1.3";
+
+fn alert_remedy(alert: AlertDescription) -> &'static str {
+    match alert {
+        AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity => NO_COMMON_VERSION,
+        AlertDescription::UnrecognisedName => "the server has no certificate for the name in the address",
+        AlertDescription::BadCertificate | AlertDescription::CertificateRequired => {
+            "the server requires a certificate of its clients, and models have no key to set one; it needs an address \
+             without that, such as one of a proxy that has the certificate"
+        }
+        _ => {
+            "the server ends the handshake: it requires a certificate of its clients, which models have no key to set, or \
+             it offers no version or cipher of TLS that is accepted here; it needs TLS 1.2 or 1.3"
+        }
     }
 }
 

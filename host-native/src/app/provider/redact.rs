@@ -8,6 +8,9 @@
 //! text is searched up to three times: as it is, and with its escapes replaced by what they stand for. Each
 //! search takes time in proportion to the text.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -270,7 +270,7 @@ fn a_bare_line_feed_in_a_head_is_found_however_the_head_is_cut() {
     });
 }
 
-/// The keys that select limits, as a parser reads them that refuses a key that stands twice.
+/// The keys that select limits, as a parser reads them that rejects a key that occurs twice.
 #[derive(Deserialize)]
 #[expect(dead_code, reason = "only whether they can be read counts")]
 struct EachOnce {

@@ -170,7 +170,7 @@ impl<'de> Visitor<'de> for ValueWalker<'_> {
             self.counts.tokens += 1 + tokens::most(&key);
             let context = self.context.of(&key, self.depth);
             if let Some(twice) = seen.replace(key) {
-                return Err(A::Error::custom(format!("the key {} stands twice in one object", shown(&twice))));
+                return Err(A::Error::custom(format!("the key {} occurs twice in one object", shown(&twice))));
             }
             let depth = self.depth + 1;
             entries.next_value_seed(ValueWalker { counts: &mut *self.counts, depth, context })?;
@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn ambiguous_json_is_rejected() {
         for (body, why) in [
-            (&b"{\"model\":\"a\",\"model\":\"b\"}"[..], "the key \"model\" stands twice"),
-            (b"{\"model\":\"a\",\"mod\\u0065l\":\"b\"}", "the key \"model\" stands twice"),
-            (b"{\"messages\":[{\"role\":\"user\",\"role\":\"system\"}]}", "the key \"role\" stands twice"),
+            (&b"{\"model\":\"a\",\"model\":\"b\"}"[..], "the key \"model\" occurs twice"),
+            (b"{\"model\":\"a\",\"mod\\u0065l\":\"b\"}", "the key \"model\" occurs twice"),
+            (b"{\"messages\":[{\"role\":\"user\",\"role\":\"system\"}]}", "the key \"role\" occurs twice"),
             (b"{\"model\":\"a\",\"Model\":\"b\"}", "the key \"Model\" may be read as `model`"),
             ("{\"max_to\u{212A}ens\":9}".as_bytes(), "may be read as `max_tokens`"),
             (b"{\"x\":NaN}", "expected value"),

@@ -21,6 +21,11 @@
 //! | `admin`, `metrics`, `models` | responses of the proxy itself |
 //! | `error` | error responses |
 //!
+//! Connections are served by hyper itself, not by axum or the other layers of tower-http. The head scanner
+//! reads the bytes of a connection before hyper parses them, and limits on slow clients and the bytes of each
+//! body belong to a connection or an attempt, which a router does not see. The paths are few. From tower-http
+//! comes only CORS.
+//!
 //! The core decides which request is sent next, and when. Keys are never written to logs, metrics, pages or
 //! errors.
 

@@ -8,7 +8,7 @@
 //! - a structured answer by a value with the types of its schema;
 //! - a vector by one with the same dimensions;
 //! - the answer of a judge by a word, a zero or an empty object, depending on its output form;
-//! - the verdict of a command that checks a text by that on a valid one.
+//! - the result of a command that checks a text by that for a valid one.
 //!
 //! Input tokens are estimated at four characters of ASCII each and at a byte each in other scripts, and the
 //! mean over the sample is used for all rows. A condition that depends only on known values is evaluated; any

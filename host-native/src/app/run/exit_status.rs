@@ -15,7 +15,7 @@ use crate::app::report::summary::{Acceptance, ColumnSummary, DropSummary, Provid
 use crate::app::run::models::Models;
 use crate::app::run::provider::Provider;
 use crate::app::run::workload::PipelineWorkload;
-use crate::app::run::written::{DroppedRows, WrittenCounts};
+use crate::app::run::written_counts::{DroppedRows, WrittenCounts};
 use crate::share::{Share, ShareStatus};
 
 /// How a run ended.

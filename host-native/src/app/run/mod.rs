@@ -27,7 +27,7 @@ pub mod request;
 pub mod resolve;
 mod together;
 pub mod workload;
-pub mod written;
+pub mod written_counts;
 
 use std::io::{self, Write as _};
 use std::iter;
@@ -145,7 +145,7 @@ async fn run_ready(
     let mut log = log.transpose()?;
     let sinks = sinks(request, &resolved, &file, &models, &mut observer)?;
     if request.plan {
-        // Output that nobody reads does not stop the run.
+        // A standard output that is closed does not stop the run.
         let _ = writeln!(io::stdout(), "{}{}{}", observer.capacity(), file.describe_extras(), file.describe_batches());
     }
     let columns = task_totals(&resolved, &output, &spec.manifest);

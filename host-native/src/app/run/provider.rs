@@ -310,8 +310,8 @@ pub fn remedy(cause: UnavailableCause) -> &'static str {
         UnavailableCause::ModelNotFound => "check its `model` and `base_url`",
         UnavailableCause::Outage => "wait until it answers, or see `outage_patience`",
         UnavailableCause::RateLimited => "wait until it takes calls again, or see `rate_limit_patience`",
-        UnavailableCause::TlsFailed => "check its address and its certificate",
-        _ => "see what the provider said",
+        UnavailableCause::TlsFailed => "check its address and its settings of TLS",
+        _ => "read the message of the provider",
     }
 }
 

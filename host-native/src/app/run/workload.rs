@@ -25,7 +25,7 @@ use crate::app::run::columns::{AnswerPart, Caller, Fill, FillContext, Filled, Mo
 use crate::app::run::resolve::output::{OutputColumn, OutputSource};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
 use crate::app::run::together::DatasetMember;
-use crate::app::run::written::WrittenCounts;
+use crate::app::run::written_counts::WrittenCounts;
 use crate::app::template::{Serde, TemplateError, TemplateValue};
 
 /// The work of a run, shared by all workers.

@@ -8,18 +8,21 @@ mod analysis;
 pub mod shape;
 mod variables;
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 pub use minijinja::Value as TemplateValue;
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Object;
 pub use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Expression, UndefinedBehavior};
 
 use shape::Shape;
-pub use variables::{names_spelled, variables_of};
+pub use variables::{names_spelled, normal_form, variables_of};
 
 /// The maximum number of instructions of one rendering: far more than a prompt needs, few enough to stop an
 /// endless loop.
@@ -88,12 +91,18 @@ pub struct TemplateError {
 }
 
 impl TemplateError {
-    fn of(error: &minijinja::Error) -> Self {
+    /// Returns an error of `text`.
+    fn of(error: &minijinja::Error, text: &str) -> Self {
         let message = match error.detail() {
             Some(detail) => format!("{}: {detail}", error.kind()),
             None => error.kind().to_string(),
         };
-        Self { message, span: error.range(), line: error.line() }
+        // A span of the library may end after the text or within a character.
+        let span = |span: Range<usize>| {
+            let start = text.floor_char_boundary(span.start);
+            start..text.ceil_char_boundary(span.end.min(text.len())).max(start)
+        };
+        Self { message, span: error.range().map(span), line: error.line() }
     }
 
     /// Maps the place of an error in the expression of `condition` to the written text.
@@ -149,6 +158,22 @@ fn reject_other_templates(text: &str) -> Result<(), TemplateError> {
     Ok(())
 }
 
+/// The values for a template that spells names in another form than the [normal one](normal_form).
+#[derive(Debug)]
+struct AnyForm(TemplateValue);
+
+impl Object for AnyForm {
+    fn get_value(self: &Arc<Self>, key: &TemplateValue) -> Option<TemplateValue> {
+        let get = |key: &TemplateValue| self.0.get_item(key).ok().filter(|value| !value.is_undefined());
+        get(key).or_else(|| get(&TemplateValue::from(&*normal_form(key.as_str()?))))
+    }
+}
+
+/// Returns the values of `context` for the template `text`, which may spell names in any form.
+fn in_any_form(context: TemplateValue, text: &str) -> TemplateValue {
+    if matches!(normal_form(text), Cow::Borrowed(_)) { context } else { TemplateValue::from_object(AnyForm(context)) }
+}
+
 impl Default for Templates {
     fn default() -> Self {
         Self::new()
@@ -175,7 +200,7 @@ impl Templates {
         reject_other_templates(text)?;
         match self.environment.add_template_owned(name.clone(), text.to_string()) {
             Ok(()) => Ok(TemplateId(name)),
-            Err(error) => Err(TemplateError::of(&error)),
+            Err(error) => Err(TemplateError::of(&error, text)),
         }
     }
 
@@ -209,8 +234,9 @@ impl Templates {
     /// # Errors
     /// If the expression cannot be evaluated, or its value is undefined or no JSON.
     pub fn value(&self, expression: &Condition, context: TemplateValue) -> Result<serde_json::Value, TemplateError> {
-        let value = self.compile(expression)?.eval(context);
-        let value = value.map_err(|error| TemplateError::of(&error).in_condition(expression))?;
+        let value = self.compile(expression)?.eval(in_any_form(context, &expression.expression));
+        let value =
+            value.map_err(|error| TemplateError::of(&error, &expression.expression).in_condition(expression))?;
         if value.is_undefined() {
             return Err(expression.undefined());
         }
@@ -221,7 +247,7 @@ impl Templates {
 
     fn compile(&self, condition: &Condition) -> Result<Expression<'_, 'static>, TemplateError> {
         let compiled = self.environment.compile_expression_owned(condition.expression.clone());
-        compiled.map_err(|error| TemplateError::of(&error).in_condition(condition))
+        compiled.map_err(|error| TemplateError::of(&error, &condition.expression).in_condition(condition))
     }
 
     /// Returns whether `condition` holds for the variables of `context`.
@@ -232,21 +258,23 @@ impl Templates {
     /// # Errors
     /// If the expression cannot be evaluated, or its value is undefined.
     pub fn holds(&self, condition: &Condition, context: TemplateValue) -> Result<bool, TemplateError> {
-        let value = self.compile(condition)?.eval(context);
-        let value = value.map_err(|error| TemplateError::of(&error).in_condition(condition))?;
+        let value = self.compile(condition)?.eval(in_any_form(context, &condition.expression));
+        let value = value.map_err(|error| TemplateError::of(&error, &condition.expression).in_condition(condition))?;
         // This filter applies the rule of `if`, which rejects some undefined values and accepts others.
         let holds = self.environment.empty_state().apply_filter("bool", &[value]);
         holds.map(|holds| holds.is_true()).map_err(|_| condition.undefined())
     }
 
-    /// Returns the variables that `template` reads from outside, without built-in functions.
+    /// Returns the variables that `template` reads from outside, in the [normal form](normal_form), without
+    /// built-in functions.
     #[must_use]
     pub fn variables(&self, template: &TemplateId) -> BTreeSet<String> {
         let template = self.environment.get_template(&template.0);
         self.without_globals(template.map_or_else(|_| HashSet::new(), |template| template.undeclared_variables(false)))
     }
 
-    /// Returns the variables that `condition` reads, without built-in functions.
+    /// Returns the variables that `condition` reads, in the [normal form](normal_form), without built-in
+    /// functions.
     #[must_use]
     pub fn condition_variables(&self, condition: &Condition) -> BTreeSet<String> {
         let expression = self.compile(condition);
@@ -256,7 +284,7 @@ impl Templates {
     }
 
     fn without_globals(&self, variables: HashSet<String>) -> BTreeSet<String> {
-        let mut variables: BTreeSet<String> = variables.into_iter().collect();
+        let mut variables: BTreeSet<String> = variables.iter().map(|name| normal_form(name).into_owned()).collect();
         for (name, _) in self.environment.globals() {
             variables.remove(name);
         }
@@ -265,8 +293,9 @@ impl Templates {
 
     /// Renders `template` with the variables of `context`.
     pub fn render(&self, template: &TemplateId, context: TemplateValue) -> Result<String, TemplateError> {
-        let rendered = self.environment.get_template(&template.0).and_then(|template| template.render(context));
-        rendered.map_err(|error| TemplateError::of(&error))
+        let found = self.environment.get_template(&template.0).map_err(|error| TemplateError::of(&error, ""))?;
+        let rendered = found.render(in_any_form(context, found.source()));
+        rendered.map_err(|error| TemplateError::of(&error, found.source()))
     }
 
     /// Returns the static errors of `template` in the order of its text: filters, tests and methods that do
@@ -278,6 +307,7 @@ impl Templates {
         shape: impl Fn(&str) -> Option<Shape<'s>>,
     ) -> Vec<StaticError> {
         let template = self.environment.get_template(&template.0);
+        let shape = |name: &str| shape(&normal_form(name));
         template.map_or_else(
             |_| Vec::new(),
             |template| analysis::analyze_template(&self.environment, template.source(), &shape),
@@ -291,6 +321,7 @@ impl Templates {
         condition: &Condition,
         shape: impl Fn(&str) -> Option<Shape<'s>>,
     ) -> Vec<StaticError> {
+        let shape = |name: &str| shape(&normal_form(name));
         let errors = analysis::analyze_expression(&self.environment, &condition.expression, &shape).into_iter();
         errors.map(|error| StaticError { span: condition.written(&error.span), ..error }).collect()
     }

@@ -1,7 +1,10 @@
 //! The variables by which templates read columns: a column may have any name, but a template can spell only
 //! some.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+
+use unicode_normalization::{UnicodeNormalization as _, is_nfc};
 
 /// What templates take for a function, a constant or an operator.
 const RESERVED: [&str; 16] = [
@@ -29,6 +32,9 @@ const RESERVED: [&str; 16] = [
 /// digit at the start. Otherwise each character that they cannot spell is replaced by `_`: `full_name` for
 /// `full name`, and `_2024` for `2024`. A name that has another meaning has `_` after it: `range_`. If that
 /// is the variable of another column, too, the column keeps its name, which templates cannot spell.
+///
+/// A variable is in the [normal form](normal_form). The name of a column may be in another form, for example
+/// with accents apart from their letters, which looks the same.
 #[must_use]
 pub fn variables_of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let mut taken: BTreeSet<String> = names.clone().map(str::to_string).collect();
@@ -59,12 +65,19 @@ pub fn names_spelled<'a>(names: impl Iterator<Item = &'a str>, variable: &str) -
     found
 }
 
-/// Returns whether templates can spell `name`.
+/// Returns `name` in the form NFC of Unicode, in which names are compared.
+#[must_use]
+pub fn normal_form(name: &str) -> Cow<'_, str> {
+    if is_nfc(name) { Cow::Borrowed(name) } else { Cow::Owned(name.nfc().collect()) }
+}
+
+/// Returns whether `name` is the variable that templates spell it by.
 fn is_variable(name: &str) -> bool {
-    name.starts_with(is_start) && name.chars().all(is_part) && !RESERVED.contains(&name)
+    name.starts_with(is_start) && name.chars().all(is_part) && !RESERVED.contains(&name) && is_nfc(name)
 }
 
 fn variable_for(name: &str) -> String {
+    let name = &*normal_form(name);
     let start = if name.starts_with(is_start) || !name.starts_with(is_part) { "" } else { "_" };
     let parts = name.chars().map(|c| if is_part(c) { c } else { '_' });
     let end = if RESERVED.contains(&name) { "_" } else { "" };
@@ -99,6 +112,14 @@ mod tests {
         let names = ["full name", "customer-id", "2024", "größe (cm)", "", "?", "²x", "range", "in"];
         let expected = ["full_name", "customer_id", "_2024", "größe__cm_", "", "_", "_x", "range_", "in_"];
         assert_eq!(variables(&names), expected);
+    }
+
+    #[test]
+    fn a_name_with_accents_apart_from_their_letters_has_the_variable_that_looks_the_same() {
+        assert_eq!(variables(&["pre\u{301}nom", "gro\u{308}\u{df}e (cm)"]), ["pr\u{e9}nom", "gr\u{f6}\u{df}e__cm_"]);
+        let both = ["pr\u{e9}nom", "pre\u{301}nom"];
+        assert_eq!(variables(&both), both, "the second cannot be spelled");
+        assert_eq!(names_spelled(both.into_iter(), "pr\u{e9}nom"), both);
     }
 
     #[test]

@@ -39,7 +39,7 @@ async fn an_ambiguous_body_is_rejected() {
     }
     assert_eq!(upstream(&world), Vec::<String>::new());
     let answer = chat(&world, "{\"model\":\"cheap\",\"model\":\"dear\"}").await;
-    assert!(answer.contains("the key \\\"model\\\" stands twice in one object at line 1 column 24"), "{answer}");
+    assert!(answer.contains("the key \\\"model\\\" occurs twice in one object at line 1 column 24"), "{answer}");
 }
 
 #[tokio::test]

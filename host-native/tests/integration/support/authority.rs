@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -74,6 +75,20 @@ impl Authority {
         .await
     }
 
+    /// Starts a server for `localhost` with this version of TLS that requires a certificate of its clients.
+    /// Returns its port.
+    pub(crate) async fn serve_requiring_certificate(&self, version: &'static SupportedProtocolVersion) -> u16 {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).unwrap();
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+        let config = ServerConfig::builder_with_protocol_versions(&[version]).with_client_cert_verifier(verifier);
+        let (certificate, key) = self.certify("localhost");
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = config.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        Self::accept(config, |_| async {}).await
+    }
+
     /// Starts a server with this certificate and key that treats each connection with `handle`. Returns its
     /// port.
     async fn accept_with<F: Future<Output = ()> + Send + 'static>(
@@ -84,6 +99,13 @@ impl Authority {
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let config = ServerConfig::builder().with_no_client_auth();
         let config = config.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        Self::accept(config, handle).await
+    }
+
+    async fn accept<F: Future<Output = ()> + Send + 'static>(
+        config: ServerConfig,
+        handle: impl Fn(TlsStream<TcpStream>) -> F + Clone + Send + Sync + 'static,
+    ) -> u16 {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -91,8 +113,10 @@ impl Authority {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, handle) = (acceptor.clone(), handle.clone());
                 tokio::spawn(async move {
-                    if let Ok(stream) = acceptor.accept(stream).await {
-                        handle(stream).await;
+                    match acceptor.accept(stream).into_fallible().await {
+                        Ok(stream) => handle(stream).await,
+                        // A socket that is closed with bytes to read is reset, and the alert is lost.
+                        Err((_, mut stream)) => drop(stream.read_to_end(&mut Vec::new()).await),
                     }
                 });
             }

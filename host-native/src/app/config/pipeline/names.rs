@@ -83,7 +83,7 @@ pub(super) enum KindName {
     Sampler,
     /// A file with an image that a model makes
     Image,
-    /// The verdict of a command or a server
+    /// The result of a command or a server
     Judge,
     /// Whether a text is valid, by a JSON Schema or a command
     Validation,

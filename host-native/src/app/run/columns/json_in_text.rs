@@ -118,3 +118,32 @@ mod tests {
         assert_eq!(found(&("[x] ".repeat(MAX_CANDIDATES) + "[1]")), Vec::<Value>::new());
     }
 }
+
+/// Fuzzing. The means are those of [`crate::app::fuzz`].
+#[cfg(test)]
+mod fuzz {
+    use super::*;
+    use crate::app::fuzz::{fuzz_text, json_tokens};
+
+    #[test]
+    fn what_is_found_in_a_text_is_json_of_that_text() {
+        let corpus = [
+            "Here it is:\n```json\n{\"a\": [1, {\"b\": \"}\"}]}\n```\nDone.",
+            "[1, 2, ] and {\"a\": 1} [] {\"b\": \"\\\"\"}",
+            "{\"a\": {\"b\": [[[[",
+        ];
+        fuzz_text(&corpus, &json_tokens(&["\"a\":", "```", "[[[[", "]]]]", "{}", "[]", ", ]"]), |text| {
+            let found: Vec<Value> = json_values(text).collect();
+            assert!(found.len() <= MAX_CANDIDATES);
+            assert!(found.iter().all(|value| value.is_object() || value.is_array()), "{text:?}");
+            let only = serde_json::from_str::<Value>(text).ok();
+            if let Some(only) = only.filter(|value| value.is_object() || value.is_array()) {
+                assert_eq!(found, [only], "{text:?}");
+            }
+            // Text before the first bracket does not count, and after a complete value the search goes on.
+            assert_eq!(json_values(&format!("é \" {text}")).collect::<Vec<_>>(), found, "{text:?}");
+            let after: Vec<Value> = json_values(&format!("{{}} {text}")).skip(1).collect();
+            assert_eq!(after[..], found[..after.len()], "{text:?}");
+        });
+    }
+}

@@ -290,16 +290,18 @@ impl LlmFill {
             let ChatAnswer { text, reasoning, turn, .. } = answer;
             if let Some(turn) = turn {
                 // On the heap: most conversations have no tools.
-                let added = Box::pin(turns.add(&mut conversation, text, turn)).await;
+                let added = Box::pin(turns.add(&mut conversation, text, reasoning, turn)).await;
                 added.map_err(|error| (at, error))?;
                 prompt_messages = conversation.messages.len();
                 continue;
             }
-            let filled = |value| Ok(Filled { value, reasoning, model: Some(at) });
-            let Some(structure) = &self.structure else { return filled(Value::String(text)) };
-            let violation = match structure.parse(&text) {
-                Ok(value) => return filled(value),
-                Err(violation) => violation,
+            let parsed = match &self.structure {
+                None => Ok(Value::String(text)),
+                Some(structure) => structure.parse(&text).map_err(|violation| (text, violation)),
+            };
+            let (text, violation) = match parsed {
+                Ok(value) => return Ok(Filled { value, reasoning: turns.all_reasoning(reasoning), model: Some(at) }),
+                Err(wrong) => wrong,
             };
             if retries == 0 {
                 let why = format!("the answer does not fit: {violation}");

@@ -34,8 +34,8 @@ use crate::app::tokens;
 /// The longest result of a tool in bytes. Most models read little more than ten times as much in all.
 const MAX_RESULT_BYTES: usize = 64 << 10;
 
-/// The most bytes of answers with calls, and of their results, in one conversation. It is held in memory, and
-/// no model reads as much.
+/// The most bytes of answers with calls, their reasoning and their results in one conversation. It is held in
+/// memory, and no model reads as much.
 const MAX_BYTES: usize = 4 << 20;
 
 /// The tools of a column.
@@ -85,7 +85,7 @@ impl ToolSet {
 
     /// Begins a conversation of a task, which has the commands of the tools.
     pub(super) fn turns<'a>(&'a self, task: ModelCalls<'a>) -> Turns<'a> {
-        Turns { tools: self, task, answers: 0, bytes: 0, calls: 0, ids: HashSet::new() }
+        Turns { tools: self, task, answers: 0, bytes: 0, calls: 0, ids: HashSet::new(), reasoning: Vec::new() }
     }
 
     fn names(&self) -> String {
@@ -107,6 +107,8 @@ pub(super) struct Turns<'a> {
     calls: usize,
     /// The ids of these calls.
     ids: HashSet<String>,
+    /// The reasoning of these answers, in their order.
+    reasoning: Vec<String>,
 }
 
 impl Turns<'_> {
@@ -118,9 +120,12 @@ impl Turns<'_> {
         &mut self,
         conversation: &mut Conversation,
         text: String,
+        reasoning: Option<String>,
         mut turn: ToolTurn,
     ) -> Result<(), FillError> {
         self.check(&text, &turn).map_err(malformed)?;
+        self.count(reasoning.as_ref().map_or(0, String::len)).map_err(malformed)?;
+        self.reasoning.extend(reasoning);
         let mut results = Vec::with_capacity(turn.calls.len());
         for call in &mut turn.calls {
             if self.task.is_stopping() {
@@ -141,6 +146,12 @@ impl Turns<'_> {
         // A tool that the file requires would be called for ever.
         conversation.extra.remove("tool_choice");
         Ok(())
+    }
+
+    /// Returns the reasoning of all answers, where the last one has this.
+    pub(super) fn all_reasoning(self, last: Option<String>) -> Option<String> {
+        let all: Vec<String> = self.reasoning.into_iter().chain(last).collect();
+        (!all.is_empty()).then(|| all.join("\n\n"))
     }
 
     /// Checks the bounds of an answer with calls, before any of them runs.
@@ -282,7 +293,7 @@ mod tests {
         let call = ToolCall { id: String::new(), name: "tide".to_string(), arguments: "{}".to_string() };
         let turn = ToolTurn { calls: vec![call; count], ..ToolTurn::default() };
         let mut conversation = Conversation::default();
-        tools.turns(task).add(&mut conversation, text.to_string(), turn).await?;
+        tools.turns(task).add(&mut conversation, text.to_string(), None, turn).await?;
         Ok(conversation.messages.into_iter().skip(1).map(|message| message.content).collect())
     }
 

@@ -55,7 +55,7 @@ pub static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
 });
 
 /// Returns the value for a text with these errors.
-fn verdict(errors: &[String]) -> Value {
+fn result(errors: &[String]) -> Value {
     json!({ "valid": errors.is_empty(), "errors": errors })
 }
 
@@ -67,18 +67,18 @@ impl ValidationFill {
         let value = match input {
             Value::String(text) => match serde_json::from_str(text.trim()) {
                 Ok(value) => value,
-                Err(error) => return Ok(Some(verdict(&[format!("it is not JSON: {error}")]))),
+                Err(error) => return Ok(Some(result(&[format!("it is not JSON: {error}")]))),
             },
             value => value,
         };
         let errors = validator.as_ref().map_or_else(Vec::new, |validator| violations(validator, &value));
-        Ok(Some(verdict(&errors)))
+        Ok(Some(result(&errors)))
     }
 
     /// Returns a value of a valid text, as a placeholder.
     #[must_use]
     pub fn placeholder() -> Value {
-        verdict(&[])
+        result(&[])
     }
 
     pub(super) async fn fill(&self, context: FillContext<'_>, calls: ModelCalls<'_>) -> Result<Value, FillError> {
@@ -96,7 +96,7 @@ impl ValidationFill {
             None => "valid".to_string(),
         };
         let written = calls.call_with(context.column, Usage::default(), &text, shown, check).await?;
-        Ok(verdict(&written.map_or_else(Vec::new, |written| errors_in(&written))))
+        Ok(result(&written.map_or_else(Vec::new, |written| errors_in(&written))))
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::app::template::{Serde, TemplateValue, Templates};
 
-    /// Returns the verdict on `answer` by the template `input`.
+    /// Returns the result for `answer` by the template `input`.
     fn check(input: &str, schema: Option<&Value>, answer: &Value) -> Value {
         let mut templates = Templates::new();
         let input = match templates.braced_expression(input) {
@@ -150,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_fits_its_schema() {
+    fn a_result_fits_its_schema() {
         let validator = jsonschema::validator_for(&SCHEMA).unwrap();
         for errors in [vec![], vec!["x".to_string()]] {
-            assert!(validator.is_valid(&verdict(&errors)));
+            assert!(validator.is_valid(&result(&errors)));
         }
     }
 

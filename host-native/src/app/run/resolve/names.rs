@@ -7,7 +7,7 @@ use toml::Spanned;
 use super::location::find_word;
 use super::{GeneratedColumn, Input, request_resource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, PipelineFile, SourceText};
-use crate::app::template::{names_spelled, variables_of};
+use crate::app::template::{names_spelled, normal_form, variables_of};
 
 /// The global functions of templates.
 const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
@@ -130,7 +130,7 @@ impl<'a> Names<'a> {
     fn unseparated(&self, variable: &str) -> Option<&str> {
         let is_other = |letter: char| !letter.is_alphanumeric() && letter != '_';
         let [only] = self.seeds else { return None };
-        only.split(is_other).any(|word| word == variable).then_some(only)
+        normal_form(only).split(is_other).any(|word| word == variable).then_some(only)
     }
 
     /// Returns the inputs of a template for whole row groups: the row number and, unless the column is from

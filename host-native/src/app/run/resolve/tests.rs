@@ -72,6 +72,24 @@ fn a_file_whose_fields_have_another_separator_is_named_where_a_template_reads_on
 }
 
 #[test]
+fn a_template_reads_a_column_by_a_name_that_looks_the_same_whichever_form_each_is_written_in() {
+    let forms = ["pr\u{e9}nom", "pre\u{301}nom"];
+    for (header, written) in forms.into_iter().flat_map(|header| forms.map(|written| (header, written))) {
+        let text = format!(
+            "{MODEL}[[columns]]\nname = \"a\"\nkind = \"expression\"\ntemplate = \"Of {{{{ {written} }}}}\"\nwhen = \"{written}\"\n"
+        );
+        let resolved = resolve_with(&format!("id,{header}\n1,Ada\n"), &text).unwrap();
+        let column = &resolved.columns[0];
+        assert_eq!(column.inputs, [Input::Seed(1)]);
+        assert_eq!(resolved.output_columns(), ["id", header, "a"], "a column keeps its name");
+        let context = TemplateValue::from_pairs(resolved.keyed(column, Input::Seed(1), TemplateValue::from("Ada")));
+        assert_eq!(resolved.templates.holds(column.when.as_ref().unwrap(), context.clone()), Ok(true));
+        let Fill::Expression(fill) = &column.fill else { panic!("{:?}", column.fill) };
+        assert_eq!(resolved.templates.render(&fill.template, context).unwrap(), "Of Ada");
+    }
+}
+
+#[test]
 fn a_variable_that_may_be_either_of_two_columns_is_an_error_that_names_both() {
     for (first, second) in [("full name", "full_name"), ("full name", "full-name"), ("full_name", "full name")] {
         let columns = |prompt: &str| {

@@ -60,7 +60,7 @@ pub enum ColumnKind {
     Expression(Expression),
     /// A seeded random value.
     Sampler(SamplerSpec),
-    /// The verdict of a command or a judge server.
+    /// The result of a command or a judge server.
     Judge(JudgeCall),
     /// Whether a text is valid.
     Validation(Validation),
