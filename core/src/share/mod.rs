@@ -274,8 +274,8 @@
 //! connects it to a gate: the host only carries out each [`StoreStep`] at its store.
 //!
 //! Rates that a provider states in its headers, and its health, are not shared: each process has its own. The
-//! cause of failed calls is often the process, such as its network or its key, and then the others must go on.
-//! The price is that each process finds an outage by its own calls, and sends a probe of its own.
+//! cause of failed calls is often the process, such as its network or its key, and then the others must go
+//! on. The price is that each process finds an outage by its own calls, and sends a probe of its own.
 //!
 //! The [log](crate::replay#shared-limits) of a recorded gate contains the commands of its members and
 //! leaders, so that each process can be replayed alone.

@@ -195,8 +195,8 @@ fn heal(world: &mut SharingWorld<Oracle>, endings: &mut Vec<(Instant, Ending)>, 
     };
     world.advance_to(began + ttl + ttl + turns + refill + closed);
     let goes_on = |p: &usize| world.observer.last_start(world.id(*p)) > began;
-    // If a rate is refused again meanwhile, the pauses may take the turns of a member. Long calls in few slots
-    // may have been taken for a rate, too, which is then far too slow for the short ones.
+    // If a rate is refused again meanwhile, the pauses may take the turns of a member. Long calls in few
+    // slots may have been taken for a rate, too, which is then far too slow for the short ones.
     let has_rate = world.config.interval.is_some() || world.observer.paced > paced;
     let is_right = if has_rate { alive.is_empty() || alive.iter().any(goes_on) } else { alive.iter().all(goes_on) };
     let starts: Vec<Instant> = alive.iter().map(|p| world.observer.last_start(world.id(*p))).collect();

@@ -86,8 +86,9 @@ struct Progress {
 }
 
 impl Progress {
-    /// Returns whether a process makes progress at `now`, in which `ended` calls have ended and `in_flight` are
-    /// in flight: one has ended since the last look, or none is in flight, or that was so within `patience`.
+    /// Returns whether a process makes progress at `now`, in which `ended` calls have ended and `in_flight`
+    /// are in flight: one has ended since the last look, or none is in flight, or that was so within
+    /// `patience`.
     fn is_made(&mut self, now: Instant, ended: u64, in_flight: u32, patience: Duration) -> bool {
         if in_flight == 0 || ended != self.ended {
             *self = Self { at: now, ended };
