@@ -3,12 +3,13 @@
 //     npm run bench            (after npm run build)
 //     BUSY=4 npm run bench     while 4 other processes keep processors busy
 //
-// Times depend on the load of the machine, so only ratios count: every limiter runs once in each round, and each
-// round starts with a different one.
+// Times depend on the load of the machine, so only ratios count: every limiter runs once in each round, and
+// each round starts with a different one.
 //
-// Fails if `gate.run` takes more processor time than p-limit. The other ratios are printed and have no goal. The clock
-// is not judged: it also counts what is no work of the gate. The gates of a round are new, and `tide` starts the first
-// 20 calls of each at least 1 ms apart, which is about 1 us a task. It also counts what other processes get.
+// Fails if `gate.run` takes more processor time than p-limit. The other ratios are printed and have no goal.
+// The clock is not judged: it also counts what is no work of the gate. The gates of a round are new, and
+// `tide` starts the first 20 calls of each at least 1 ms apart, which is about 1 us a task. It also counts
+// what other processes get.
 
 import { fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -34,9 +35,9 @@ function gateOf(limits = {}) {
 }
 
 /**
- * Tasks that run or wait in all rounds, as some do in a program at most times. A forced garbage collection discards
- * the compiled code that uses a class without objects, and each round would compile it again. One that V8 starts by
- * itself keeps that code.
+ * Tasks that run or wait in all rounds, as some do in a program at most times. A forced garbage collection
+ * discards the compiled code that uses a class without objects, and each round would compile it again. One
+ * that V8 starts by itself keeps that code.
  */
 const never = () => new Promise(() => {});
 const [openLimit, openQueue] = [pLimit(1), new PQueue({ concurrency: 1 })];

@@ -15,8 +15,8 @@ export const inputById = (id: string) => part(document, `#${id}`, HTMLInputEleme
 export const buttonById = (id: string) => part(document, `#${id}`, HTMLButtonElement);
 
 /**
- * Gives the number in a field to `take`. A field without a valid number shows `present` again, the number that
- * is in force.
+ * Gives the number in a field to `take`. A field without a valid number shows `present` again, the number
+ * that is in force.
  */
 export function takeNumber(field: HTMLInputElement, present: number, take: (value: number) => void) {
   if (field.reportValidity()) take(field.valueAsNumber);
