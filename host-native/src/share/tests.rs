@@ -304,10 +304,10 @@ async fn settings_that_cannot_work_are_errors_without_the_password() {
     assert!(unreachable.starts_with("cannot share limits over redis://127.0.0.1:1/3: "), "{unreachable}");
     let two = "rediss+sentinel://user:secret@[::1]:1,127.0.0.1:2/main/3?sentinel_username=u&sentinel_password=secret";
     let unreachable = connect(two, "prod").await;
-    let start = "cannot share limits over rediss+sentinel://::1:1,127.0.0.1:2/main/3: the sentinels name no primary";
+    let start = "cannot share limits over rediss+sentinel://[::1]:1,127.0.0.1:2/main/3: the sentinels name no primary";
     assert!(unreachable.starts_with(start), "{unreachable}");
     let default_port = connect("redis+sentinel://[::1]/main", "prod").await;
-    assert!(default_port.contains("redis+sentinel://::1:26379/main/0: "), "{default_port}");
+    assert!(default_port.contains("redis+sentinel://[::1]:26379/main/0: "), "{default_port}");
     let certificate = ShareSettings::new("rediss://127.0.0.1:1", "prod").with_client_certificate(b"", b"secret");
     assert!(!format!("{certificate:?}").contains(&format!("{:?}", b"secret")));
     assert_eq!(Share::connect(&certificate).await.unwrap_err(), ShareError::ClientCertificate);

@@ -284,7 +284,8 @@ impl Templates {
     }
 
     fn without_globals(&self, variables: HashSet<String>) -> BTreeSet<String> {
-        let mut variables: BTreeSet<String> = variables.iter().map(|name| normal_form(name).into_owned()).collect();
+        let mut variables: BTreeSet<String> =
+            variables.into_iter().map(|name| normal_form(&name).into_owned()).collect();
         for (name, _) in self.environment.globals() {
             variables.remove(name);
         }
