@@ -16,6 +16,7 @@
 //! weighted max-min fairness.
 
 use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::fairness::{Claim, max_min};
@@ -313,7 +314,7 @@ impl SharedBudgets {
             claimant.budgets.wallets.retain(|key, _| self.budgets.contains_key(key));
         }
         let mut left = self.left(now, outstanding);
-        let is_met = self.grant_next_calls(claimants, &mut left) && Self::grant_needs(claimants, &mut left);
+        let is_met = self.grant_next_calls(claimants, &mut left) && self.grant_needs(claimants, &mut left);
         if !is_met {
             self.scarce_until = now + SCARCE_FOR;
         } else if now >= self.scarce_until {
@@ -360,27 +361,42 @@ impl SharedBudgets {
                     cost = cost.max(budget.cost(call).min(budget.most_cost()));
                 }
             }
-            self.served = self.served.max(claimant.served_until());
-            claimant.budgets.served = self.served;
-            claimant.budgets.cost = cost;
+            self.serve(claimant, cost);
         }
         true
     }
 
-    /// Divides what is left by weighted max-min fairness. Returns whether all needs are met.
-    fn grant_needs(claimants: &mut [Claimant<'_>], left: &mut BTreeMap<BudgetKey, u64>) -> bool {
+    /// Counts that a member has got amounts with this refill time.
+    fn serve(&mut self, claimant: &mut Claimant<'_>, cost: u128) {
+        self.served = self.served.max(claimant.served_until());
+        claimant.budgets.served = self.served;
+        claimant.budgets.cost = cost;
+    }
+
+    /// Divides what is left by weighted max-min fairness. The remainder goes to the members that were served
+    /// least: one whose next call is on its way got nothing by [`Self::grant_next_calls`]. Returns whether
+    /// all needs are met.
+    fn grant_needs(&mut self, claimants: &mut [Claimant<'_>], left: &mut BTreeMap<BudgetKey, u64>) -> bool {
+        claimants.sort_by_key(|claimant| claimant.served_until().max(self.served));
         let mut is_met = true;
+        let mut costs = vec![0; claimants.len()];
         for (key, left) in left {
             let claim = |claimant: &Claimant<'_>| Claim {
                 weight: u64::from(claimant.weight.max(1)),
                 demand: claimant.budgets.wallets.get(key).map_or(0, WalletRecord::need),
             };
             let claims: Vec<Claim> = claimants.iter().map(claim).collect();
-            for ((claimant, claim), amount) in claimants.iter_mut().zip(&claims).zip(max_min(*left, &claims, 0)) {
+            let amounts = max_min(*left, &claims, 0);
+            for (((claimant, claim), cost), amount) in claimants.iter_mut().zip(&claims).zip(&mut costs).zip(amounts) {
                 is_met &= amount == claim.demand;
                 claimant.budgets.grant(*key, amount);
                 *left -= amount;
+                let budget = self.budgets.get(key);
+                *cost = budget.map_or(0, |budget| budget.cost(amount).min(budget.most_cost())).max(*cost);
             }
+        }
+        for (claimant, cost) in claimants.iter_mut().zip(costs).filter(|(_, cost)| *cost > 0) {
+            self.serve(claimant, cost);
         }
         is_met
     }

@@ -287,8 +287,8 @@ impl<L: RawMutex> Session<L> {
     /// Passes a decision to the member. Returns it if the member has adopted it.
     fn on_decision(&mut self, now: Instant, decision: Decision) -> Option<Decision> {
         self.newest = (decision.term, decision.version);
-        // There is a leader again.
-        self.errors.remove(&StepKind::TakeLead);
+        // There is a leader again, and its decision can be read.
+        self.errors.retain(|kind, _| !matches!(kind, StepKind::TakeLead | StepKind::ReadDecision));
         let (id, has_adopted) = self.member.with(|member| (member.id(), member.on_decision(now, &decision)));
         self.log.member(|| MemberCommand::OnDecision(decision.part_of(id)));
         has_adopted.then_some(decision)

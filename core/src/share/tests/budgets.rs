@@ -181,6 +181,25 @@ fn an_amount_that_a_lost_member_had_does_not_return_with_it() {
 }
 
 #[test]
+fn a_member_whose_grants_take_a_beat_longer_gets_as_much_as_the_others() {
+    let budget = BudgetConfig::per(Duration::from_secs(1), Dimension::Requests, 20).with_burst(30);
+    let mut leader = leader_of(&[budget], None);
+    let (mut near, mut far, mut on_its_way) = (0, 0, 0);
+    let mut half = [0, 0];
+    for beat in 1..=1_000 {
+        // Each spends at once what has arrived, and has more calls.
+        let reports = [needs(1, beat, near, near, 5), needs(2, beat, far, far, 5)];
+        let decided = granted(&decide(&mut leader, at(100 * beat), &reports));
+        (near, far, on_its_way) = (decided[0], on_its_way, decided[1]);
+        if beat == 500 {
+            half = [near, far];
+        }
+    }
+    let later = [near - half[0], far - half[1]];
+    assert!(later.iter().all(|amount| (480..=520).contains(amount)), "each has a half of 1 000: {later:?}");
+}
+
+#[test]
 fn budgets_are_the_same_by_what_they_count_and_their_window_and_the_rate_is_that_of_the_leader() {
     let tokens = |limit| BudgetConfig::per_minute(Dimension::TotalTokens, limit);
     let mut leader = leader_of(&[calls(4), tokens(600)], None);
