@@ -136,6 +136,9 @@ async fn a_primary_that_is_demoted_gets_no_more_writes() {
     wait_until(|| sentinel.server.send("INFO sentinel").unwrap().contains("slaves=1"), |is_ready| *is_ready);
     let mut world = World::start_at(primary, &[sentinel.url(), sentinel.url()], "stop", "fixed");
     let load = Load::start(&world).await;
+    // The first writes reach a replica up to a second after it has begun to follow.
+    let replicated = || replica.send(&format!("HGET {STATE} decision")).unwrap_or_default();
+    until(async || replicated(), |decision| decision.contains('{')).await;
     // The primary stays alive, and its connections open: only its answers show that it is none any more.
     sentinel.server.send("SENTINEL REMOVE main").unwrap();
     assert!(replica.send("REPLICAOF NO ONE").unwrap().contains("+OK"));
