@@ -83,15 +83,12 @@ impl SharedBudget {
         *wallet = WalletRecord { granted: 0, reported, is_current: false };
     }
 
-    /// Returns the time in which an amount refills, in units of 1 / [`COST_UNITS`] ns.
+    /// Returns the time in which an amount refills, in units of 1 / [`COST_UNITS`] ns. It is bounded, so that
+    /// damaged amounts do not exhaust the clock.
     fn cost(&self, amount: u64) -> u128 {
         let amount = u128::from(amount) * u128::from(self.config.window.as_nanos());
-        amount.saturating_mul(COST_UNITS) / u128::from(self.config.limit.max(1))
-    }
-
-    /// Returns the most that a call counts, so that damaged amounts do not exhaust the clock.
-    fn most_cost(&self) -> u128 {
-        u128::from(self.longest_debt().as_nanos()) * COST_UNITS
+        let cost = amount.saturating_mul(COST_UNITS) / u128::from(self.config.limit.max(1));
+        cost.min(u128::from(self.longest_debt().as_nanos()) * COST_UNITS)
     }
 }
 
@@ -170,6 +167,11 @@ impl MemberBudgets {
     /// Returns whether the next call needs a grant.
     pub(super) fn has_next_call(&self) -> bool {
         self.wallets.values().any(|wallet| wallet.on_its_way() < wallet.reported.call)
+    }
+
+    /// Returns whether a call waits, also if its grant is on the way.
+    fn has_waiting_call(&self) -> bool {
+        self.wallets.values().any(|wallet| wallet.reported.call > 0)
     }
 
     /// Returns what the next call needs of each budget, if it needs a grant. A call with a part of it on the
@@ -358,7 +360,7 @@ impl SharedBudgets {
                 claimant.budgets.grant(key, call);
                 if let (Some(left), Some(budget)) = (left.get_mut(&key), self.budgets.get(&key)) {
                     *left = left.saturating_sub(call);
-                    cost = cost.max(budget.cost(call).min(budget.most_cost()));
+                    cost = cost.max(budget.cost(call));
                 }
             }
             self.serve(claimant, cost);
@@ -387,16 +389,19 @@ impl SharedBudgets {
             };
             let claims: Vec<Claim> = claimants.iter().map(claim).collect();
             let amounts = max_min(*left, &claims, 0);
+            let budget = self.budgets.get(key);
             for (((claimant, claim), cost), amount) in claimants.iter_mut().zip(&claims).zip(&mut costs).zip(amounts) {
                 is_met &= amount == claim.demand;
                 claimant.budgets.grant(*key, amount);
                 *left -= amount;
-                let budget = self.budgets.get(key);
-                *cost = budget.map_or(0, |budget| budget.cost(amount).min(budget.most_cost())).max(*cost);
+                *cost = budget.map_or(0, |budget| budget.cost(amount)).max(*cost);
             }
         }
-        for (claimant, cost) in claimants.iter_mut().zip(costs).filter(|(_, cost)| *cost > 0) {
-            self.serve(claimant, cost);
+        for (claimant, cost) in claimants.iter_mut().zip(costs) {
+            // One without a waiting call has next to no weight, and would move the clock far ahead.
+            if cost > 0 && claimant.budgets.has_waiting_call() {
+                self.serve(claimant, cost);
+            }
         }
         is_met
     }

@@ -220,8 +220,9 @@
 //! | store flushed, or its last writes lost | the leader writes its state again; no amounts until then |
 //! | process suspended for longer than the TTL | no call starts on the lapsed lease, nor for a TTL after it |
 //!
-//! Once all faults are over, each member starts calls again within three TTLs and the reservation, and then
-//! when it is its turn: if there are fewer slots than groups, or a rate, it may wait for those before it.
+//! Once all faults are over, each member starts calls again within the time of a takeover, three TTLs and
+//! the reservation, and then when it is its turn: with fewer slots than groups it waits for those before it,
+//! and with a spent budget for its refill. With a rate, some member does.
 //!
 //! # When more calls than the limit are in flight
 //!

@@ -97,7 +97,7 @@ pub struct Session<L: RawMutex> {
     budgets: Vec<BudgetConfig>,
     /// The steps of the member that are due, in their order.
     steps: VecDeque<StoreStep>,
-    /// The newest decision that was read.
+    /// The newest decision that the member has got.
     newest: (Term, u64),
     awaited_by_member: Option<Awaited>,
     /// Whether the last report of the member is written.
@@ -306,9 +306,10 @@ impl<L: RawMutex> Session<L> {
             return None;
         }
         let is_kept = |decision: &Decision| (decision.term, decision.version) == (decided.term, decided.version);
-        // The reply to a read that is awaited may be an older decision.
+        // The reply to a read that is awaited may be an older decision, and one that has arrived a newer one.
         let reads = self.awaited_by_member.is_some_and(|awaited| awaited.kind == StepKind::ReadDecision);
-        let decision = written.filter(|decision| is_kept(decision) && !reads)?;
+        let is_newest = |decision: &Decision| is_kept(decision) && !reads && decision.version > self.newest.1;
+        let decision = written.filter(is_newest)?;
         leadership.has_passed_on = true;
         self.on_decision(now, decision)
     }

@@ -1,7 +1,7 @@
 //! Classification of calls that ended without a response, or within it.
 //!
 //! An error of TLS that every retry would repeat is distinguished from an outage: the certificate of the
-//! server is not accepted, the server does not use TLS, or the two sides have no version of TLS in common, or
+//! server is not accepted, the server does not use TLS, the two sides have no version of TLS in common, or
 //! the server requires a certificate of its clients.
 
 use std::error::Error;
