@@ -113,9 +113,9 @@
 //! the algorithm would cut the limit too far, see later that as many calls are accepted, and take this for a
 //! limit of the rate. At a learned pace, the number in flight is not what calls are refused for.
 //!
-//! A report has the ends of many calls, and each answer may raise the limit, while the calls that then start
-//! are refused in a later report, if they are. So the leader tells the algorithm that the ends of one beat
-//! are a [batch](crate::limit::LimitAlgorithm::begin_batch).
+//! The leader learns the ends of many calls at once. If each answer among them raised the limit, many calls
+//! would start before the leader learns that the first of them is refused. So it passes the ends of one beat
+//! to the algorithm as a [batch](crate::limit::LimitAlgorithm::begin_batch), for which a limit rises by a step.
 //!
 //! A start that is reported after a cut, by a member that had not yet adopted a decision with the cut,
 //! belongs to the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.
