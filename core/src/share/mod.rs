@@ -115,7 +115,8 @@
 //!
 //! The leader learns the ends of many calls at once. If each answer among them raised the limit, many calls
 //! would start before the leader learns that the first of them is refused. So it passes the ends of one beat
-//! to the algorithm as a [batch](crate::limit::LimitAlgorithm::begin_batch), for which a limit rises by a step.
+//! to the algorithm as a [batch](crate::limit::LimitAlgorithm::begin_batch), for which a limit rises by a
+//! step.
 //!
 //! A start that is reported after a cut, by a member that had not yet adopted a decision with the cut,
 //! belongs to the cascade as well. It counts as a call in flight, and the algorithm does not learn from it.
