@@ -21,7 +21,7 @@ import { OUTCOMES } from "./wasm/tidegate_names.js";
  * | `key_rejected` | the provider rejected the API key: 401 | as `request_rejected` |
  * | `quota_exhausted` | the account is out of funds or quota: 402 | as `request_rejected` |
  * | `model_not_found` | the provider has no such model | as `request_rejected` |
- * | `tls_failed` | no response: the certificate is not accepted, or the server does not use TLS | as `connection_failed` |
+ * | `tls_failed` | no response: the certificate is not accepted, only one side uses TLS, or the server requires another version or a client certificate | as `connection_failed` |
  */
 export type Outcome = CoreOutcome;
 
@@ -127,9 +127,16 @@ const FAILED_CONNECTIONS = [
   "Unable to connect",
 ];
 const TIMEOUT_CODES = /^(UND_ERR_HEADERS_TIMEOUT|UND_ERR_BODY_TIMEOUT)$/;
-/** Codes of Node, for a certificate that is not accepted and for a server without TLS. */
-const TLS_CODES =
-  /^(CERT_\w+|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_GET_ISSUER_CERT(_LOCALLY)?|UNABLE_TO_VERIFY_LEAF_SIGNATURE|ERR_TLS_CERT_ALTNAME_INVALID|ERR_SSL_(WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG))$/;
+/** Codes of Node, for a certificate that is not accepted. */
+const CERTIFICATE_CODES =
+  /^(CERT_\w+|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_GET_ISSUER_CERT(_LOCALLY)?|UNABLE_TO_VERIFY_LEAF_SIGNATURE|ERR_TLS_CERT_ALTNAME_INVALID)$/;
+/**
+ * Codes of OpenSSL in Node, for a server without TLS or without a version and a cipher that both sides know, and for one that
+ * requires a client certificate. Other alerts may be those of a server that is overloaded or starts. With TLS 1.3, `fetch` of
+ * Node reports a missing client certificate as a closed connection.
+ */
+const HANDSHAKE_CODES =
+  /^ERR_SSL_(WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|UNSUPPORTED_PROTOCOL|TLSV1_ALERT_(PROTOCOL_VERSION|INSUFFICIENT_SECURITY)|TLSV1_UNRECOGNIZED_NAME|TLSV13_ALERT_CERTIFICATE_REQUIRED|SSLV3_ALERT_(HANDSHAKE_FAILURE|BAD_CERTIFICATE))$/;
 const CONNECTION_CODES = /^(ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_\w+|EHOST\w+|ENET\w+|UND_ERR_CONNECT_TIMEOUT|UND_ERR_SOCKET|Connection\w+)$/;
 
 /**
@@ -163,7 +170,7 @@ export function outcomeOfConnection(thrown: unknown): number | undefined {
       if (typeof code === "string" && (TIMEOUT_CODES.test(code) || (/^ECONNABORTED$/.test(code) && TIMED_OUT.test(String(message))))) {
         return PROVIDER_TIMEOUT;
       }
-      if (typeof code === "string" && TLS_CODES.test(code)) return TLS_FAILED;
+      if (typeof code === "string" && (CERTIFICATE_CODES.test(code) || HANDSHAKE_CODES.test(code))) return TLS_FAILED;
       if (typeof code === "string" && CONNECTION_CODES.test(code)) return CONNECTION_FAILED;
       if (FAILED_CONNECTIONS.some(startsWith)) return CONNECTION_FAILED;
       const kinds = [error.constructor?.name, code];

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { once } from "node:events";
 import { test } from "node:test";
+import tls from "node:tls";
 
 import { DeniedError, Pipeline, RequestGate } from "tidegate";
 
@@ -75,6 +76,20 @@ test("a rejected key denies calls to all models of the provider for a minute, un
   const careless = gateOf({ health: false });
   for (let call = 0; call < 3; call += 1) assert.equal((await careless.run(KEY, refuse)).status, 401);
   assert.throws(() => new RequestGate({ health: 1 }), TypeError);
+});
+
+test("a server without a cipher or a version of TLS in common is unavailable, not down", async (t) => {
+  // It has no certificate, so it has no cipher either. The other one has TLS 1.1 at most.
+  for (const versions of [{}, { minVersion: "TLSv1", maxVersion: "TLSv1.1" }]) {
+    const server = tls.createServer(versions);
+    t.after(() => server.close());
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const gate = gateOf();
+    await assert.rejects(gate.fetch(KEY, `https://127.0.0.1:${server.address().port}/`), TypeError);
+    assert.equal(gate.snapshot(KEY).lastOutcome, "tls_failed");
+    assert.match(gate.why(KEY).text, /it cannot be used: its certificate is not accepted, only one side uses TLS, or/);
+  }
 });
 
 test("a pipeline whose API key is rejected drops no row", async () => {

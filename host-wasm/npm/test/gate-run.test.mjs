@@ -60,9 +60,11 @@ test("a connection error is recognized by message or code, also as the cause of 
     assert.equal(await outcomeOf(fail(new TypeError(words))), "connection_failed", words);
     assert.equal(await outcomeOf(fail(new Error(words))), "unexpected", "a program says that, and no platform");
   }
-  for (const code of ["CERT_HAS_EXPIRED", "DEPTH_ZERO_SELF_SIGNED_CERT", "ERR_TLS_CERT_ALTNAME_INVALID", "ERR_SSL_WRONG_VERSION_NUMBER", "ERR_SSL_PACKET_LENGTH_TOO_LONG"]) {
+  const ofTls = ["CERT_HAS_EXPIRED", "DEPTH_ZERO_SELF_SIGNED_CERT", "ERR_TLS_CERT_ALTNAME_INVALID", "ERR_SSL_WRONG_VERSION_NUMBER", "ERR_SSL_PACKET_LENGTH_TOO_LONG", "ERR_SSL_UNSUPPORTED_PROTOCOL", "ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED"];
+  for (const code of ofTls) {
     assert.equal(await outcomeOf(fail(new TypeError("fetch failed", { cause: withCode(code) }))), "tls_failed", code);
   }
+  assert.equal(await outcomeOf(fail(withCode("ERR_SSL_TLSV1_ALERT_INTERNAL_ERROR"))), "unexpected", "the server may be overloaded");
   assert.equal(await outcomeOf(fail(withCode("UND_ERR_HEADERS_TIMEOUT"))), "provider_timeout");
   assert.equal(await outcomeOf(fail(new TypeError("terminated", { cause: withCode("UND_ERR_SOCKET") }))), "provider_failure");
   assert.equal(await outcomeOf(fail(withCode("ENOENT"))), "unexpected");

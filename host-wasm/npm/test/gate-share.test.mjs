@@ -173,7 +173,7 @@ test("why() of a share that is reached says how many of its calls wait for their
   const waits = second.gate.acquire(key);
   const why = await until(() => second.gate.why(key), (why) => why?.unreadBodies === LIMIT / 2);
   assert.equal(why.kind, "share");
-  assert.match(why.text, /: its share of the limit is reached: 3 of 6 slots, .*, and 3 calls wait for their response bodies to be read$/);
+  assert.match(why.text, /: its share of the limit is reached, and 3 are in flight: 3 of 6 slots, .*, and 3 calls wait for their response bodies to be read$/);
   for (const answer of await Promise.all(unread)) await answer.body.cancel();
   for (const permit of [...used, await waits]) permit.finish("success");
 });
@@ -191,7 +191,7 @@ test("a process that leaves gives its share away at once, and denies its calls",
   await hasShare(second, LIMIT / 2);
   const why = second.gate.why(key);
   assert.equal(why.kind, "share");
-  assert.match(why.text, /^acme\/m\d+: its share of the limit is reached: 3 of 6 slots, 2 processes, leader [0-9a-f]{8}, decision \d+\.\d s ago$/);
+  assert.match(why.text, /^acme\/m\d+: its share of the limit is reached, and 3 are in flight: 3 of 6 slots, 2 processes, leader [0-9a-f]{8}, decision \d+\.\d s ago$/);
   const queued = second.gate.run(key, () => "an answer");
   const leaves = second.shared.leave();
   const isLeft = (error) => error instanceof DeniedError && error.reason === "shutdown" && error.message.endsWith("this process has left the shared limit");

@@ -126,7 +126,7 @@ pub(super) struct ResourceSnapshot {
 /// | `cooldown` | A cooldown ends in `endsInMs`: the provider requested it, or rate limited a call without a Retry-After. |
 /// | `provider_cap` | The model's `maxParallel` over all domains, `cap`, is reached. |
 /// | `limit` | The adaptive limit is reached. It changes in `changesInMs` without a call ending, as in a ramp, if that is known. |
-/// | `share` | The part that this process has of a shared limit is reached, or it has none now: its `ShareState` says more. |
+/// | `share` | The part that this process has of a shared limit is reached, or it has none now: `what` in words. Its `ShareState` says more. |
 /// | `paced` | The limit spaces calls in time. Fewer calls are in flight than it allows, and the next one starts in `opensInMs`. |
 /// | `budget` | A rate budget is spent. It suffices in `fitsInMs`, unless other calls spend it first. |
 /// | `shared_budget` | What this process has of a budget that it shares is spent, until the process that leads grants more. If `isKnown` is false, that one has no such budget, so it grants nothing: give all processes the same budgets. |
@@ -151,7 +151,9 @@ pub(super) enum CallWait {
         #[serde(skip_serializing_if = "Option::is_none")]
         changes_in_ms: Option<f64>,
     },
-    Share,
+    Share {
+        what: String,
+    },
     Paced {
         opens_in_ms: f64,
     },
@@ -252,7 +254,7 @@ impl CallWait {
             core::CallWait::Limit { limit, changes_at, .. } => {
                 Self::Limit { limit, changes_in_ms: changes_at.map(until) }
             }
-            core::CallWait::Share { .. } => Self::Share,
+            core::CallWait::Share { member, in_flight } => Self::Share { what: member.describe_block(in_flight) },
             core::CallWait::Paced { until: end } => Self::Paced { opens_in_ms: until(end) },
             core::CallWait::Budget { until: end } => Self::Budget { fits_in_ms: until(end) },
             core::CallWait::SharedBudget { is_known } => Self::SharedBudget { is_known },

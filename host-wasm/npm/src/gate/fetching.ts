@@ -9,7 +9,7 @@ import type { Resource } from "./keys.js";
 import { type Ask, type Attempt, attemptUntilFinal, discardBody, type RetryState, retryStateOf } from "./retries.js";
 import type { CallSettings } from "./running.js";
 import type { AcquireRequest, AfterCall } from "./tickets.js";
-import { CONNECTION_FAILED, PROVIDER_FAILURE, UNEXPECTED } from "../outcome.js";
+import { CONNECTION_FAILED, outcomeOfConnection, PROVIDER_FAILURE, UNEXPECTED } from "../outcome.js";
 import { isReadableRefusal, type OutgoingRequest, readWhole } from "../response.js";
 
 /** @internal */
@@ -93,6 +93,8 @@ class Fetching extends CallUnderWay<Response> implements Attempt<Response> {
       this.unlink();
       return { value: whole };
     } catch (error) {
+      // Without a response, the error says more: of TLS, or that the response is late.
+      if (this.#otherwise === CONNECTION_FAILED) this.#otherwise = outcomeOfConnection(error) ?? CONNECTION_FAILED;
       return { error };
     }
   }

@@ -13,7 +13,7 @@ const CAUSE_TEXTS: Readonly<Record<UnavailableCause, string>> = {
   quota_exhausted: "the account is out of funds or quota",
   model_not_found: "there is no such model",
   rate_limited: "every call was rate limited",
-  tls_failed: "its certificate is not accepted, or it does not use TLS",
+  tls_failed: "its certificate is not accepted, only one side uses TLS, or it requires another version or a client certificate",
 };
 
 /** A reason without those of a shared limit, which have its state. */
@@ -52,8 +52,7 @@ export function whyOf(gate: Gate, resource: Resource, isShut: boolean): Why | un
   if (wait?.kind !== "share") return wait && inFull(resource, wait);
   const state = shared?.state();
   if (state === undefined) return undefined;
-  const what = state.room > 0 ? "its share of the limit is reached" : "this process has no slots of the shared limit";
-  return withUnread(resource, { kind: "share", text: `${name}: ${what}: ${state.text}`, state });
+  return withUnread(resource, { kind: "share", text: `${name}: ${wait.what}: ${state.text}`, state });
 }
 
 /** Adds the reason in words, and for a limit what {@link withUnread} adds. */
