@@ -33,7 +33,7 @@ use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::validation::ValidationFill;
 use crate::app::run::columns::{Fill, FillContext};
 use crate::app::run::resolve::{GeneratedColumn, Input, ResolvedPipeline, TemplateKind};
-use crate::app::template::{Serde, TemplateError, TemplateValue};
+use crate::app::template::{Serde, TemplateError, TemplateValue, object_in_any_form};
 
 /// Rows in the sample.
 pub const SAMPLE_ROWS: u64 = 100;
@@ -181,8 +181,7 @@ impl Sample<'_> {
     fn sample_row_group(&mut self, at: usize, tasks: u64, row_group_size: u32) -> ColumnEstimate {
         let column = &self.resolved.columns[at];
         let count = self.seeds.len().min(row_group_size as usize);
-        let rows: TemplateValue =
-            (0..count).map(|row| TemplateValue::from_pairs(self.row_values(column, row))).collect();
+        let rows: TemplateValue = (0..count).map(|row| object_in_any_form(self.row_values(column, row))).collect();
         let values = TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(0))]);
         // The sample has the first row group only, so the values of others are unknown.
         let mut result = self.evaluate(at, &values, self.resolved.rows.start, |_| false);

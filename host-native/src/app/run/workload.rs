@@ -26,7 +26,7 @@ use crate::app::run::resolve::output::{OutputColumn, OutputSource};
 use crate::app::run::resolve::{GeneratedColumn, Input, REQUEST_RESOURCE, ResolvedPipeline};
 use crate::app::run::together::DatasetMember;
 use crate::app::run::written_counts::WrittenCounts;
-use crate::app::template::{Serde, TemplateError, TemplateValue};
+use crate::app::template::{Serde, TemplateError, TemplateValue, object_in_any_form};
 
 /// The work of a run, shared by all workers.
 #[derive(Debug)]
@@ -388,7 +388,7 @@ impl Shared {
                 let rows = (0..task.rows).filter(|row| {
                     buffer.rejected_by(*row).is_none() && is_complete(&self.resolved.columns, &ancestors, buffer, *row)
                 });
-                let rows = rows.map(|row| TemplateValue::from_pairs(self.row_values(task, column, buffer, row)));
+                let rows = rows.map(|row| object_in_any_form(self.row_values(task, column, buffer, row)));
                 let rows: TemplateValue = rows.collect();
                 TemplateValue::from_pairs([("rows", rows), ("row_group", TemplateValue::from(task.row_group))])
             }),

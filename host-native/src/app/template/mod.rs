@@ -17,12 +17,12 @@ use std::sync::Arc;
 pub use minijinja::Value as TemplateValue;
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Object;
 pub use minijinja::value::Serde;
+use minijinja::value::{DynObject, Enumerator, Object};
 use minijinja::{AutoEscape, Environment, Expression, UndefinedBehavior};
 
 use shape::Shape;
-pub use variables::{names_spelled, normal_form, variables_of};
+pub use variables::{is_part, names_spelled, normal_form, variables_of};
 
 /// The maximum number of instructions of one rendering: far more than a prompt needs, few enough to stop an
 /// endless loop.
@@ -158,15 +158,32 @@ fn reject_other_templates(text: &str) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// The values for a template that spells names in another form than the [normal one](normal_form).
+/// An object whose fields are found by names in any form of Unicode, first in the form of the field.
 #[derive(Debug)]
 struct AnyForm(TemplateValue);
 
 impl Object for AnyForm {
     fn get_value(self: &Arc<Self>, key: &TemplateValue) -> Option<TemplateValue> {
-        let get = |key: &TemplateValue| self.0.get_item(key).ok().filter(|value| !value.is_undefined());
-        get(key).or_else(|| get(&TemplateValue::from(&*normal_form(key.as_str()?))))
+        self.get_value_by_str(key.as_str()?)
     }
+
+    fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<TemplateValue> {
+        let get = |name: &str| self.0.get_attr(name).ok().filter(|value| !value.is_undefined());
+        get(name).or_else(|| {
+            let is_same = |other: &TemplateValue| other.as_str().map(normal_form) == Some(normal_form(name));
+            get(self.0.try_iter().ok()?.find(is_same)?.as_str()?)
+        })
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        self.0.as_object().map_or(Enumerator::Empty, DynObject::enumerate)
+    }
+}
+
+/// Returns an object with `fields`, which templates read by names in any form of Unicode.
+#[must_use]
+pub fn object_in_any_form<'a>(fields: impl Iterator<Item = (&'a str, TemplateValue)>) -> TemplateValue {
+    TemplateValue::from_object(AnyForm(TemplateValue::from_pairs(fields)))
 }
 
 /// Returns the values of `context` for the template `text`, which may spell names in any form.

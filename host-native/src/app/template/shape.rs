@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use super::normal_form;
+
 /// The maximum number of subschemas that are visited for one field: a schema may refer to itself.
 const MAX_SUBSCHEMAS: u32 = 100;
 
@@ -17,7 +19,7 @@ pub enum Shape<'a> {
     Scalar(&'static str),
     /// A list, with the shape of its elements.
     List(Rc<Shape<'a>>),
-    /// An object with exactly these fields.
+    /// An object with exactly these fields, whose names may be written in any form of Unicode.
     Object(Rc<[(&'a str, Shape<'a>)]>),
     /// A value that fits a subschema of a JSON Schema.
     Schema {
@@ -50,13 +52,16 @@ impl<'a> Shape<'a> {
             Self::Any => Field::Possible(Self::Any),
             Self::Scalar(value) => Field::Impossible { value, known: Vec::new() },
             Self::List(_) => Field::Impossible { value: "a list", known: Vec::new() },
-            Self::Object(fields) => match fields.iter().find(|(known, _)| *known == name) {
-                Some((_, shape)) => Field::Possible(shape.clone()),
-                None => Field::Impossible {
-                    value: "an object without it",
-                    known: fields.iter().map(|(known, _)| (*known).to_string()).collect(),
-                },
-            },
+            Self::Object(fields) => {
+                let is_same = |(known, _): &&(&str, _)| normal_form(known) == normal_form(name);
+                match fields.iter().find(|(known, _)| *known == name).or_else(|| fields.iter().find(is_same)) {
+                    Some((_, shape)) => Field::Possible(shape.clone()),
+                    None => Field::Impossible {
+                        value: "an object without it",
+                        known: fields.iter().map(|(known, _)| (*known).to_string()).collect(),
+                    },
+                }
+            }
             Self::Schema { root, schema } => field_in_schema(root, schema, name, &Cell::new(MAX_SUBSCHEMAS)),
         }
     }

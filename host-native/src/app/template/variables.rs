@@ -88,7 +88,9 @@ fn is_start(c: char) -> bool {
     c == '_' || unicode_ident::is_xid_start(c)
 }
 
-fn is_part(c: char) -> bool {
+/// Returns whether `c` may be part of a name that templates can spell.
+#[must_use]
+pub fn is_part(c: char) -> bool {
     c == '_' || unicode_ident::is_xid_continue(c)
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 
 use crate::app::config::pipeline::{FileError, SourceText};
-use crate::app::template::{StaticError, TemplateError};
+use crate::app::template::{StaticError, TemplateError, is_part, normal_form};
 
 /// Returns an error in the template `text`, as close to its place as the notation of the string allows.
 pub(crate) fn template_error(
@@ -45,15 +45,22 @@ fn line_start(source: &SourceText, text: &Spanned<String>, line: usize) -> Optio
     Some(span.start + before + 1)
 }
 
-/// Returns the span in the file of the first whole word `word` in a template's text; the span of the whole
-/// text if there is none.
+/// Returns the span in the file of the first whole word `word` in a template's text, or of the first that is
+/// `word` in another form of Unicode; the span of the whole text if there is none.
 pub(super) fn find_word(source: &SourceText, text: &Spanned<String>, word: &str) -> Range<usize> {
     let span = text.span();
     let raw = source.text().get(span.clone()).unwrap_or_default();
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let whole = raw.match_indices(word).find(|(at, _)| {
         let (before, after) = (raw[..*at].chars().next_back(), raw[at + word.len()..].chars().next());
         !before.is_some_and(is_part) && !after.is_some_and(is_part)
     });
-    whole.map_or(span.clone(), |(at, _)| span.start + at..span.start + at + word.len())
+    let written = whole.map(|(at, _)| at..at + word.len()).or_else(|| {
+        let mut next = 0;
+        raw.split_inclusive(|c| !is_part(c)).find_map(|piece| {
+            let (at, part) = (next, piece.trim_end_matches(|c| !is_part(c)));
+            next += piece.len();
+            (normal_form(part) == normal_form(word)).then(|| at..at + part.len())
+        })
+    });
+    written.map_or(span.clone(), |part| span.start + part.start..span.start + part.end)
 }

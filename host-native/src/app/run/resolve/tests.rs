@@ -2,6 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::app::data::DatasetFormat;
+use crate::app::template::object_in_any_form;
 
 const MODEL: &str =
     "[seed]\npath = \"d.csv\"\n[[models]]\nname = \"m\"\nprovider = \"mock\"\nmax_parallel = 2\nmock = {}\n";
@@ -86,6 +87,38 @@ fn a_template_reads_a_column_by_a_name_that_looks_the_same_whichever_form_each_i
         assert_eq!(resolved.templates.holds(column.when.as_ref().unwrap(), context.clone()), Ok(true));
         let Fill::Expression(fill) = &column.fill else { panic!("{:?}", column.fill) };
         assert_eq!(resolved.templates.render(&fill.template, context).unwrap(), "Of Ada");
+    }
+}
+
+#[test]
+fn a_template_reads_the_fields_of_rows_by_names_in_any_form() {
+    let rendered = |header: &str, template: &str| {
+        let text = format!(
+            "{MODEL}[[columns]]\nname = \"a\"\nkind = \"expression\"\nstrategy = \"full_column\"\ntemplate = '{template}'\n"
+        );
+        let resolved = resolve_with(&format!("{header}\nAda,Bob\n"), &text).unwrap();
+        let column = &resolved.columns[0];
+        let seed = |(at, name): (usize, &str)| resolved.keyed(column, Input::Seed(at), name.into());
+        let row = object_in_any_form(["Ada", "Bob"].into_iter().enumerate().flat_map(seed));
+        let context = TemplateValue::from_pairs([("rows", TemplateValue::from(vec![row]))]);
+        let Fill::Expression(fill) = &column.fill else { panic!("{:?}", column.fill) };
+        resolved.templates.render(&fill.template, context).unwrap()
+    };
+    let [composed, decomposed] = ["pr\u{e9}nom", "pre\u{301}nom"];
+    for (name, written) in [composed, decomposed].into_iter().flat_map(|name| [(name, composed), (name, decomposed)]) {
+        let template = format!("{{{{ rows[0].{written} }}}} {{{{ rows[0] | list | join(\" \") }}}}");
+        assert_eq!(rendered(&format!("{name},b"), &template), format!("Ada b {name}"), "a field keeps its name");
+    }
+    let template = format!("{{{{ rows[0].{composed} }}}} {{{{ rows[0].{decomposed} }}}}");
+    assert_eq!(rendered(&format!("{decomposed},{composed}"), &template), "Bob Ada", "each is read by its own form");
+}
+
+#[test]
+fn an_unknown_variable_in_any_form_is_an_error_at_its_place() {
+    for (written, variable) in [("pr\u{e9}nom", "pr\u{e9}nom"), ("pre\u{301}nom", "pr\u{e9}nom"), ("pre", "pre")] {
+        let text = format!("To pre\u{301}nom_2, pr\u{e9}: {{{{ {written} }}}}");
+        let error = resolve(&[&format!("\"a\"|model = \"m\"|prompt = \"{text}\"")]).unwrap_err();
+        assert!(error.starts_with(&format!("p.toml:11:33: unknown template variable `{variable}`\n")), "{error}");
     }
 }
 
