@@ -6,17 +6,19 @@
 //! ```
 //!
 //! A process `tidegate mock` serves one model that answers at once. In turns, `tidegate run` fills three
-//! columns of a dataset by 64 calls at once, and 64 tasks of `tokio` and `reqwest` in this process read the
-//! same rows, make the same three calls for each, and write the answers to a file. The loop has no retries,
-//! no limit, no check of answers, no crash safety.
+//! columns of a dataset by 64 calls at once, and a loop of 64 tasks of `tokio` and `reqwest` reads the same
+//! rows, makes the same three calls for each, and writes the answers to a file. The loop has no retries, no
+//! limit, no check of answers, no crash safety. It is this program, started again as a child, so both sides
+//! are measured in the same way.
 //!
 //! Each turn yields two ratios, so other load on the machine affects both sides: of the rows per second, and
 //! of the CPU time for a row. The second does not depend on the disk, on the limit algorithm or on the CPU
-//! time of the mock. Memory is the resident memory of the process `tidegate run`: after a tenth of its time,
-//! and the most after that.
+//! time of the mock. Memory is the resident memory of the process: after a tenth of its time, and the most
+//! after that.
 
+use std::env;
 use std::error::Error;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::Path;
@@ -31,12 +33,21 @@ use tokio::task::JoinSet;
 type BoxError = Box<dyn Error + Send + Sync>;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
+/// The argument of this program for the loop.
+const LOOP: &str = "loop";
 const CALLS_AT_ONCE: usize = 64;
 const COLUMNS: [&str; 3] = ["title", "topic", "mood"];
 const MEMORY_INTERVAL: Duration = Duration::from_millis(200);
 
 fn main() -> Result<(), BoxError> {
-    let settings = Settings::from_args()?;
+    let args: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    match &args[..] {
+        [first, base_url, dataset, out] if first == LOOP => run_loop(base_url, Path::new(dataset), Path::new(out)),
+        args => compare(&Settings::from_args(args)?),
+    }
+}
+
+fn compare(settings: &Settings) -> Result<(), BoxError> {
     let directory = tempfile::tempdir()?;
     let dataset = directory.path().join("notes.jsonl");
     write_dataset(&dataset, settings.rows)?;
@@ -45,37 +56,30 @@ fn main() -> Result<(), BoxError> {
     fs::write(&pipeline, pipeline_text(&mock.base_url))?;
 
     println!("{} rows, {} calls, {CALLS_AT_ONCE} at once", settings.rows, settings.rows * COLUMNS.len());
-    println!(
-        "turn   loop rows/s   tidegate rows/s   ratio   loop CPU   tidegate CPU   ratio   memory after a tenth   at most"
-    );
-    let (mut ratios, mut cpu_ratios) = (Vec::new(), Vec::new());
+    println!("turn {:>20} {:>15} {:>22} {:>11}", "rows/s", "CPU for a row", "memory after a tenth", "at most");
+    let (mut rates, mut cpu_times, mut memories) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 1..=settings.turns {
-        let before = CpuTime::read()?;
-        let loop_time = run_loop(&mock.base_url, &dataset, &directory.path().join("loop.jsonl"))?;
-        let between = CpuTime::read()?;
+        let out = directory.path().join("loop.jsonl");
+        let mut command = Command::new(env::current_exe()?);
+        command.arg(LOOP).arg(&mock.base_url).args([&dataset, &out]);
+        let of_loop = measure(&mut command, settings.rows)?;
+        println!("{turn:4}   loop     {of_loop}");
         let out = directory.path().join(format!("out-{turn}"));
-        let (run_time, memory) = run_tidegate(&pipeline, &out, settings.rows)?;
-        // The mock is another child, but has not ended.
-        let of_run = CpuTime::read()?.of_children.saturating_sub(between.of_children);
-        let of_loop = between.of_process.saturating_sub(before.of_process);
+        let mut command = Command::new(TIDEGATE);
+        command.arg("run").arg(&pipeline).arg("--out").arg(&out).arg("--json");
+        let of_run = measure(&mut command, settings.rows)?;
+        println!("{turn:4}   tidegate {of_run}");
         fs::remove_dir_all(&out)?;
-        let rate = |time: Duration| settings.rows as f64 / time.as_secs_f64();
-        let ratio = rate(run_time) / rate(loop_time);
-        let cpu_ratio = of_loop.as_secs_f64() / of_run.as_secs_f64();
-        let micros = |time: Duration| time.as_secs_f64() * 1e6 / settings.rows as f64;
-        println!(
-            "{turn:4} {:13.0} {:17.0} {ratio:7.2} {:7.0} µs {:11.0} µs {cpu_ratio:7.2} {:19} kB {:6} kB",
-            rate(loop_time),
-            rate(run_time),
-            micros(of_loop),
-            micros(of_run),
-            memory.early,
-            memory.most
-        );
-        ratios.push(ratio);
-        cpu_ratios.push(cpu_ratio);
+        rates.push(of_loop.time.as_secs_f64() / of_run.time.as_secs_f64());
+        cpu_times.push(of_loop.cpu_time.as_secs_f64() / of_run.cpu_time.as_secs_f64());
+        memories.push(of_run.memory.most as f64 / of_loop.memory.most as f64);
     }
-    println!("median ratio {:.2}, of CPU time {:.2}", median(ratios), median(cpu_ratios));
+    println!(
+        "medians: {:.2} of the rows/s of the loop, {:.2} of its rows in the same CPU time, {:.2} times its memory",
+        median(rates),
+        median(cpu_times),
+        median(memories)
+    );
     Ok(())
 }
 
@@ -84,38 +88,15 @@ fn median(mut ratios: Vec<f64>) -> f64 {
     ratios[ratios.len() / 2]
 }
 
-/// CPU time in user and kernel mode.
-struct CpuTime {
-    /// Of this process.
-    of_process: Duration,
-    /// Of its children that have ended.
-    of_children: Duration,
-}
-
-impl CpuTime {
-    /// Reads the times, which count in hundredths of a second.
-    fn read() -> Result<Self, BoxError> {
-        let text = fs::read_to_string("/proc/self/stat")?;
-        // The second field, in parentheses, is the name of the program.
-        let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(4);
-        let ticks = fields.map(str::parse).collect::<Result<Vec<u64>, _>>()?;
-        let [user, kernel, children_user, children_kernel] = ticks[..] else {
-            return Err(format!("expected four times in {text}").into());
-        };
-        let time = |ticks: u64| Duration::from_millis(10 * ticks);
-        Ok(Self { of_process: time(user + kernel), of_children: time(children_user + children_kernel) })
-    }
-}
-
 struct Settings {
     rows: usize,
     turns: usize,
 }
 
 impl Settings {
-    fn from_args() -> Result<Self, BoxError> {
+    fn from_args(args: &[String]) -> Result<Self, BoxError> {
         let mut settings = Self { rows: 100_000, turns: 3 };
-        let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
+        let mut args = args.iter();
         while let Some(arg) = args.next() {
             let number = args.next().ok_or_else(|| format!("expected a number after {arg}"))?.parse()?;
             match arg.as_str() {
@@ -185,43 +166,21 @@ impl Drop for Mock {
     }
 }
 
-/// Makes all calls in a loop, and returns the time that it took.
-fn run_loop(base_url: &str, dataset: &Path, out: &Path) -> Result<Duration, BoxError> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let began = Instant::now();
-    runtime.block_on(async {
-        let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
-        let url: Arc<str> = format!("{base_url}/chat/completions").into();
-        let lines = Arc::new(Mutex::new(BufReader::new(File::open(dataset)?).lines()));
-        let out = Arc::new(Mutex::new(BufWriter::new(File::create(out)?)));
-        let mut tasks = JoinSet::<Result<(), BoxError>>::new();
-        for _ in 0..CALLS_AT_ONCE {
-            let (client, url, lines, out) = (client.clone(), Arc::clone(&url), Arc::clone(&lines), Arc::clone(&out));
-            tasks.spawn(async move {
-                loop {
-                    let line = lines.lock().map_err(|_| "a task panicked")?.next();
-                    let Some(line) = line else { return Ok(()) };
-                    let mut row: Value = serde_json::from_str(&line?)?;
-                    for column in COLUMNS {
-                        let prompt = prompt(column, row["note"].as_str().unwrap_or_default());
-                        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": prompt }] });
-                        let response = client.post(&*url).json(&body).send().await?.error_for_status()?;
-                        let mut answer: Value = response.json().await?;
-                        row[column] = answer["choices"][0]["message"]["content"].take();
-                    }
-                    let mut out = out.lock().map_err(|_| "a task panicked")?;
-                    serde_json::to_writer(&mut *out, &row)?;
-                    out.write_all(b"\n")?;
-                }
-            });
-        }
-        while let Some(end) = tasks.join_next().await {
-            end??;
-        }
-        Ok::<_, BoxError>(out.lock().map_err(|_| "a task panicked")?.flush()?)
-    })?;
-    Ok(began.elapsed())
+/// What a child that fills the rows took.
+struct Measured {
+    rows: usize,
+    time: Duration,
+    cpu_time: Duration,
+    memory: Memory,
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self.rows as f64;
+        let (rate, micros) = (rows / self.time.as_secs_f64(), self.cpu_time.as_secs_f64() * 1e6 / rows);
+        let Memory { early, most } = self.memory;
+        write!(f, "{rate:9.0} {micros:12.0} µs {early:19} kB {most:8} kB")
+    }
 }
 
 /// Resident memory, in kB.
@@ -232,17 +191,11 @@ struct Memory {
     most: u64,
 }
 
-/// Runs the pipeline, and returns the time that it took and its memory.
-fn run_tidegate(pipeline: &Path, out: &Path, rows: usize) -> Result<(Duration, Memory), BoxError> {
+/// Runs `command`, whose last line is an object with the number of rows that it filled.
+fn measure(command: &mut Command, rows: usize) -> Result<Measured, BoxError> {
+    let cpu_time = cpu_time_of_children()?;
     let began = Instant::now();
-    let mut child = Command::new(TIDEGATE)
-        .arg("run")
-        .arg(pipeline)
-        .arg("--out")
-        .arg(out)
-        .arg("--json")
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
     let status = format!("/proc/{}/status", child.id());
     let samples = thread::spawn(move || {
         let mut samples = Vec::new();
@@ -254,24 +207,79 @@ fn run_tidegate(pipeline: &Path, out: &Path, rows: usize) -> Result<(Duration, M
         samples
     });
     let mut summary = String::new();
-    let stdout = child.stdout.take().ok_or("the run has no standard output")?;
+    let stdout = child.stdout.take().ok_or("the child has no standard output")?;
     for line in BufReader::new(stdout).lines() {
         summary = line?;
     }
     let exit = child.wait()?;
     let time = began.elapsed();
+    let cpu_time = cpu_time_of_children()?.saturating_sub(cpu_time);
     let samples = samples.join().map_err(|_| "the sampling of memory panicked")?;
-    let summary: Value = serde_json::from_str(&summary)?;
+    let summary: Value = serde_json::from_str(&summary).unwrap_or_default();
     if !exit.success() || summary["rows_out"] != json!(rows) {
-        return Err(format!("the run ended with {exit}: {summary}").into());
+        return Err(format!("{command:?} ended with {exit}: {summary}").into());
     }
     let from = samples.len() / 10;
-    let early = *samples.get(from).ok_or("the run was too short to measure its memory")?;
+    let early = *samples.get(from).ok_or("too short to measure the memory")?;
     let most = samples[from..].iter().copied().max().unwrap_or(early);
-    Ok((time, Memory { early, most }))
+    Ok(Measured { rows, time, cpu_time, memory: Memory { early, most } })
+}
+
+/// Reads the CPU time, in user and kernel mode, of the children that have ended. The mock has not.
+///
+/// It counts in hundredths of a second.
+fn cpu_time_of_children() -> Result<Duration, BoxError> {
+    let text = fs::read_to_string("/proc/self/stat")?;
+    // The second field, in parentheses, is the name of the program.
+    let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace().skip(13).take(2);
+    let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>()?;
+    Ok(Duration::from_millis(10 * ticks.iter().sum::<u64>()))
 }
 
 fn resident(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().trim_end_matches(" kB").parse().ok()
+}
+
+/// Makes all calls in a loop.
+fn run_loop(base_url: &str, dataset: &Path, out: &Path) -> Result<(), BoxError> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let rows = runtime.block_on(async {
+        let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
+        let url: Arc<str> = format!("{base_url}/chat/completions").into();
+        let lines = Arc::new(Mutex::new(BufReader::new(File::open(dataset)?).lines()));
+        let out = Arc::new(Mutex::new(BufWriter::new(File::create(out)?)));
+        let mut tasks = JoinSet::<Result<usize, BoxError>>::new();
+        for _ in 0..CALLS_AT_ONCE {
+            let (client, url, lines, out) = (client.clone(), Arc::clone(&url), Arc::clone(&lines), Arc::clone(&out));
+            tasks.spawn(async move {
+                let mut rows = 0;
+                loop {
+                    let line = lines.lock().map_err(|_| "a task panicked")?.next();
+                    let Some(line) = line else { return Ok(rows) };
+                    let mut row: Value = serde_json::from_str(&line?)?;
+                    for column in COLUMNS {
+                        let prompt = prompt(column, row["note"].as_str().unwrap_or_default());
+                        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": prompt }] });
+                        let response = client.post(&*url).json(&body).send().await?.error_for_status()?;
+                        let mut answer: Value = response.json().await?;
+                        row[column] = answer["choices"][0]["message"]["content"].take();
+                    }
+                    let mut out = out.lock().map_err(|_| "a task panicked")?;
+                    serde_json::to_writer(&mut *out, &row)?;
+                    out.write_all(b"\n")?;
+                    rows += 1;
+                }
+            });
+        }
+        let mut rows = 0;
+        while let Some(end) = tasks.join_next().await {
+            rows += end??;
+        }
+        out.lock().map_err(|_| "a task panicked")?.flush()?;
+        Ok::<_, BoxError>(rows)
+    })?;
+    println!("{}", json!({ "rows_out": rows }));
+    Ok(())
 }
