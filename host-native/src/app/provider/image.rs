@@ -192,7 +192,9 @@ pub(crate) fn read(body: &[u8]) -> Result<CallOutput<Source>, CallError> {
 
 fn source(image: Option<Image>) -> Result<Source, &'static str> {
     let Image { b64_json, url } = image.ok_or("it has no data")?;
-    let base64 = match (b64_json, url) {
+    // Gateways send the one that they do not have as an empty text.
+    let given = |field: Option<String>| field.filter(|field| !field.is_empty());
+    let base64 = match (given(b64_json), given(url)) {
         (Some(base64), _) => base64,
         (None, Some(url)) => match url.strip_prefix("data:").and_then(|data| data.split_once(";base64,")) {
             Some((_, base64)) => base64.to_string(),

@@ -12,7 +12,8 @@
 //! | `stop_reason` | result |
 //! | --- | --- |
 //! | `max_tokens`, `model_context_window_exceeded` | the answer is truncated |
-//! | `refusal` | [`CallError::Refused`] |
+//! | `refusal` | [`CallError::Refused`], with `stop_details.explanation` |
+//! | `pause_turn` | [`CallError::Malformed`]: the API has paused a long turn with its own tools |
 //! | any other, or none | the answer is complete |
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -165,6 +166,8 @@ struct MessageBody {
     #[serde(default)]
     stop_reason: Value,
     #[serde(default)]
+    stop_details: Value,
+    #[serde(default)]
     usage: TokenCounts,
 }
 
@@ -196,7 +199,13 @@ pub(crate) fn read(body: &[u8], conversation: &Conversation) -> Result<CallOutpu
         }
     }
     if reason == "refusal" {
-        return Err(CallError::Refused { detail: excerpt(&texts), usage });
+        // The text is what the model had written before.
+        let explanation = message.stop_details["explanation"].as_str().unwrap_or(&texts);
+        return Err(CallError::Refused { detail: excerpt(explanation), usage });
+    }
+    if reason == "pause_turn" {
+        let detail = "the turn was paused before its end (stop_reason pause_turn)".to_string();
+        return Err(CallError::Malformed { what, detail, usage });
     }
     let is_truncated = matches!(reason, "max_tokens" | "model_context_window_exceeded");
     // A model that has answered needs no more tools.
@@ -204,7 +213,7 @@ pub(crate) fn read(body: &[u8], conversation: &Conversation) -> Result<CallOutpu
     let text = if let Some(input) = input {
         input
     } else {
-        let SplitText { text, reasoning: more } = Content::Text(texts).split(!reasoning.is_empty());
+        let SplitText { text, reasoning: more } = Content::Text(texts).split(!reasoning.is_empty(), None);
         reasoning.extend(more);
         text
     };
@@ -218,8 +227,6 @@ pub(crate) fn read(body: &[u8], conversation: &Conversation) -> Result<CallOutpu
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::budget::Usage;
-
     use super::super::conversation::{ToolCall, ToolResult, ToolTurn};
     use super::*;
 
@@ -337,38 +344,13 @@ mod tests {
         assert_eq!((turn.calls[0].name.as_str(), turn.calls[0].arguments.as_str()), ("grade", r#"{"score":4}"#));
     }
 
-    fn answer(body: &str, format: Option<&Value>) -> Result<ChatAnswer, CallError> {
-        read(body.as_bytes(), &conversation(format.cloned())).map(|output| output.value)
-    }
-
-    /// Answers as the documentation of the API has them, with shorter texts and without what is not read.
     #[test]
-    fn documented_answers_are_read() {
-        let text = r#"{"id":"msg_013Zva2CMHLNnXjNJJKqJ2EF","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Hi! My name is Claude."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":2095,"cache_creation_input_tokens":100,"cache_read_input_tokens":5,"output_tokens":503,"service_tier":"standard"}}"#;
-        let output = read(text.as_bytes(), &conversation(None)).unwrap();
-        assert_eq!(output.usage, Some(Usage::tokens(2_200, 503)), "with what was written to and read from the cache");
-        assert_eq!(output.value, ChatAnswer { text: "Hi! My name is Claude.".to_string(), ..ChatAnswer::default() });
-
-        let thinking = r#"{"type":"message","content":[{"type":"thinking","thinking":"Let me see.","signature":"WaUj"},{"type":"redacted_thinking","data":"Em"},{"type":"text","text":"Yes."}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":4}}"#;
-        let read = answer(thinking, None).unwrap();
-        assert_eq!((read.text.as_str(), read.reasoning.as_deref()), ("Yes.", Some("Let me see.")));
-
-        let object = format(&json!({ "type": "object" }));
-        let tool = r#"{"content":[{"type":"text","text":"I grade it."},{"type":"tool_use","id":"toolu_01D7","name":"grade","input":{"score":4}}],"stop_reason":"tool_use","usage":{"input_tokens":1,"output_tokens":1}}"#;
-        assert_eq!(answer(tool, Some(&object)).unwrap().text, r#"{"score":4}"#);
-        let list = format(&json!({ "type": "array" }));
-        let wrapped = r#"{"content":[{"type":"tool_use","id":"t","name":"grade","input":{"value":[1,2]}}],"stop_reason":"tool_use"}"#;
-        assert_eq!(answer(wrapped, Some(&list)).unwrap().text, "[1,2]");
-
-        let cut =
-            r#"{"content":[{"type":"text","text":"Once"}],"stop_reason":"max_tokens","usage":{"output_tokens":1}}"#;
-        assert!(answer(cut, None).unwrap().is_truncated);
-        let refused = r#"{"content":[],"stop_reason":"refusal","usage":{"input_tokens":3,"output_tokens":2}}"#;
-        assert!(matches!(answer(refused, None), Err(CallError::Refused { usage: Some(_), .. })));
+    fn a_message_without_text_is_an_error() {
+        let read = |body: &str| read(body.as_bytes(), &conversation(None));
         let empty = r#"{"content":[],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":2}}"#;
-        assert!(matches!(answer(empty, None), Err(CallError::Malformed { usage: Some(_), .. })));
+        assert!(matches!(read(empty), Err(CallError::Malformed { usage: Some(_), .. })));
         let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
-        assert!(answer(error, None).is_err());
+        assert!(matches!(read(error), Err(CallError::RateLimited { .. })));
     }
 
     #[test]

@@ -22,6 +22,8 @@ mod rate_feedback;
 mod reasoning;
 pub(crate) mod redact;
 pub(crate) mod responses;
+#[cfg(test)]
+mod tests_answers;
 pub mod token_limit;
 pub mod tool_calls;
 

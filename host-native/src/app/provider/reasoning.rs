@@ -5,7 +5,10 @@
 //! | DeepSeek, vLLM, SGLang, xAI | `message.reasoning_content` |
 //! | OpenRouter, Groq, Ollama, vLLM | `message.reasoning` |
 //! | Mistral | parts of `message.content` with `type` `thinking` |
+//! | Databricks | parts of `message.content` with a `summary` |
 //! | models without a parser for their reasoning | `<think>` blocks at the start of the text |
+//! | Gemini with `include_thoughts` | a [`THOUGHT`] block, if `message.extra_content` says so |
+//! | gpt-oss at Bedrock | a [`REASONING`] block at the start of the text |
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -26,6 +29,9 @@ pub(super) struct Part {
     /// The reasoning: a text, or a list of parts with a `text`.
     #[serde(default)]
     thinking: Value,
+    /// The summary of the reasoning: a list of parts with a `text`.
+    #[serde(default)]
+    summary: Value,
 }
 
 /// A text, and the reasoning that was in it.
@@ -38,20 +44,22 @@ pub(super) struct SplitText {
 
 impl Content {
     /// Splits the content. With `has_reasoning`, the response has reasoning in a field of its own, so that an
-    /// end tag alone belongs to the answer.
-    pub(super) fn split(self, has_reasoning: bool) -> SplitText {
+    /// end tag alone belongs to the answer. `own_tag` is that of the provider.
+    pub(super) fn split(self, has_reasoning: bool, own_tag: Option<Tag>) -> SplitText {
         match self {
-            Self::Text(text) => split_blocks(text, has_reasoning),
+            Self::Text(text) => split_text(text, has_reasoning, own_tag),
             Self::Parts(parts) => {
                 let mut split = SplitText::default();
-                for Part { text, thinking } in parts {
+                for Part { text, thinking, summary } in parts {
                     split.text.push_str(text.as_deref().unwrap_or_default());
-                    let nested = thinking.as_array().map_or(&[][..], Vec::as_slice);
-                    let nested = nested.iter().filter_map(|part| part["text"].as_str());
-                    let thought: String = thinking.as_str().into_iter().chain(nested).collect();
-                    split.reasoning.extend(non_empty(&thought));
+                    for thought in [thinking, summary] {
+                        let nested = thought.as_array().map_or(&[][..], Vec::as_slice);
+                        let nested = nested.iter().filter_map(|part| part["text"].as_str());
+                        let thought: String = thought.as_str().into_iter().chain(nested).collect();
+                        split.reasoning.extend(non_empty(&thought));
+                    }
                 }
-                let SplitText { text, reasoning } = split_blocks(split.text, !split.reasoning.is_empty());
+                let SplitText { text, reasoning } = split_text(split.text, !split.reasoning.is_empty(), own_tag);
                 split.reasoning.extend(reasoning);
                 SplitText { text, reasoning: split.reasoning }
             }
@@ -59,24 +67,56 @@ impl Content {
     }
 }
 
-const START: &str = "<think>";
-const END: &str = "</think>";
+/// The tags around a block of reasoning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag {
+    start: &'static str,
+    end: &'static str,
+}
 
-/// Splits the blocks at the start of `text` from the answer. A block that is not closed takes the whole rest.
+const THINK: Tag = Tag { start: "<think>", end: "</think>" };
+
+/// The tag of Gemini.
+pub(super) const THOUGHT: Tag = Tag { start: "<thought>", end: "</thought>" };
+
+/// The tag of Bedrock.
+pub(super) const REASONING: Tag = Tag { start: "<reasoning>", end: "</reasoning>" };
+
+impl Tag {
+    /// Returns the block at the start of `text`, and what is after it. A block that is not closed takes the
+    /// whole rest.
+    fn block(self, text: &str) -> Option<(&str, &str)> {
+        let inner = text.trim_start().strip_prefix(self.start)?;
+        Some(inner.split_once(self.end).unwrap_or((inner, "")))
+    }
+}
+
+/// Splits one block with the tag of the provider, else all `<think>` blocks.
+///
+/// Other blocks with the tag of a provider are part of the answer: prompts may ask for them.
+fn split_text(text: String, has_reasoning: bool, own_tag: Option<Tag>) -> SplitText {
+    match own_tag.and_then(|tag| tag.block(&text)) {
+        Some((thought, answer)) => {
+            SplitText { text: answer.trim_start().to_string(), reasoning: non_empty(thought).into_iter().collect() }
+        }
+        None => split_blocks(text, has_reasoning),
+    }
+}
+
+/// Splits the `<think>` blocks at the start of `text` from the answer.
 ///
 /// Some servers put the start tag into the prompt, so that the text has the end tag only.
 fn split_blocks(text: String, has_reasoning: bool) -> SplitText {
     let mut reasoning = Vec::new();
     let mut rest = text.as_str();
     if !has_reasoning
-        && let Some((thought, answer)) = text.split_once(END)
-        && !thought.contains(START)
+        && let Some((thought, answer)) = text.split_once(THINK.end)
+        && !thought.contains(THINK.start)
     {
         reasoning.extend(non_empty(thought));
         rest = answer;
     }
-    while let Some(inner) = rest.trim_start().strip_prefix(START) {
-        let (thought, answer) = inner.split_once(END).unwrap_or((inner, ""));
+    while let Some((thought, answer)) = THINK.block(rest) {
         reasoning.extend(non_empty(thought));
         rest = answer;
     }

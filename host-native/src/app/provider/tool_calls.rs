@@ -201,7 +201,12 @@ pub(super) fn responses_turn(output: &[Value]) -> Option<ToolTurn> {
                 let parts = item["content"].as_array().into_iter().flatten();
                 let text: String = parts.filter_map(|part| part["text"].as_str()).collect();
                 if !text.trim().is_empty() {
-                    items.push(json!({ "role": "assistant", "content": text }));
+                    let mut message = json!({ "role": "assistant", "content": text });
+                    // Without it, models take what they said beside a call for an answer.
+                    if item["phase"].is_string() {
+                        message["phase"] = item["phase"].clone();
+                    }
+                    items.push(message);
                 }
             }
             Some("reasoning") if item["encrypted_content"].is_string() => items.push(item.clone()),
@@ -329,7 +334,8 @@ mod tests {
         let output = [
             json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e" }),
             json!({ "type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": null }),
-            json!({ "type": "message", "id": "msg_1", "content": [{ "type": "output_text", "text": "Let me see." }] }),
+            json!({ "type": "message", "id": "msg_1", "phase": "commentary",
+                "content": [{ "type": "output_text", "text": "Let me see." }] }),
             json!({ "type": "message", "id": "msg_2", "content": [{ "type": "output_text", "text": " \n" }] }),
             json!({ "type": "function_call", "id": "fc_1", "call_id": "c1", "name": "lookup", "arguments": "{}" }),
         ];
@@ -339,7 +345,7 @@ mod tests {
             json!(responses_items(&answer(turn, ChatApi::Responses))),
             json!([
                 { "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e" },
-                { "role": "assistant", "content": "Let me see." },
+                { "role": "assistant", "content": "Let me see.", "phase": "commentary" },
                 { "type": "function_call", "call_id": "c1", "name": "lookup", "arguments": "{}" },
             ])
         );
