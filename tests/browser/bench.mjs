@@ -35,14 +35,23 @@ const ms = (time) => `${time.toFixed(1)} ms`;
 const ofTasks = ({ longest, busy }) => `longest task ${ms(longest)}, all ${ms(busy)} of a processor`;
 const ofFrames = ({ longest, busy, frames, rate }) => `${rate.toFixed(1)} frames a second, ${ms(busy / frames)} of a processor each, longest task ${ms(longest)}`;
 
-/** The frames of a run that `begin` starts, beside those of an empty page. */
-const whilePlaying = (begin, seconds) =>
-  withPage(async (playground, page) => {
-    await begin(playground);
-    const [seen, empty] = await withEmptyPage((other) => Promise.all([workDuring(browser, page, () => framesASecond(page, seconds)), framesASecond(other, seconds)]));
-    assert.equal(await playground.phase(), "Running", "it plays to the end of the measurement");
-    return `${ofFrames(seen)}; an empty page has ${empty.rate.toFixed(1)} frames a second`;
-  });
+/**
+ * The frames of a run that `begin` starts, beside those of an empty page after it, and in a second run how long tasks kept a
+ * processor: to record a trace takes time of its own.
+ */
+const whilePlaying = async (begin, seconds) => {
+  const during = (measure) =>
+    withPage(async (playground, page) => {
+      await begin(playground);
+      const seen = await measure(page);
+      assert.equal(await playground.phase(), "Running", "it plays to the end of the measurement");
+      return seen;
+    });
+  const { rate } = await during((page) => framesASecond(page, seconds));
+  const empty = await withEmptyPage((page) => framesASecond(page, seconds));
+  const traced = await during((page) => workDuring(browser, page, () => framesASecond(page, seconds)));
+  return `${ofFrames({ ...traced, rate })}; an empty page has ${empty.rate.toFixed(1)} frames a second`;
+};
 
 const BENCHES = {
   "10^4 calls in flight": () => whilePlaying(crowdInFlight, SECONDS),
