@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 use tidegate_native::app::check::check;
 use tidegate_native::app::cli::{CheckArgs, Cli, Command, InspectArgs, Reasons, RunArgs, SchemaOf, TimelineArgs};
 use tidegate_native::app::config::pipeline;
@@ -23,6 +24,10 @@ use tidegate_native::app::run::run;
 use tidegate_native::app::simulate::regress::regress;
 use tidegate_native::app::simulate::{self, simulate};
 use tidegate_native::app::task_timeline::{TimelineRequest, timeline};
+
+/// A call allocates on one thread and frees on another, for which the allocator of glibc takes locks.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// How long the program waits for pending file operations before it exits.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);

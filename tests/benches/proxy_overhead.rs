@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
+use mimalloc::MiMalloc;
 use tidegate_native::app::config::pipeline::SourceText;
 use tidegate_native::app::proxy::Proxy;
 use tidegate_native::app::proxy::config::ProxyConfig;
@@ -21,6 +22,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
+
+/// The allocator of the program `tidegate`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The numbers of connections, with the calls of one turn.
 const LOADS: [(usize, usize); 3] = [(1, 500), (50, 2_000), (500, 5_000)];
