@@ -51,8 +51,11 @@ pub fn error_in_success(body: &[u8]) -> Option<ErrorBody> {
     ErrorBody::in_success(&Json(&value)).or_else(|| ErrorBody::in_success(&Json(&of_minimax(&value)?)))
 }
 
-/// Returns the error of `MiniMax`, `{"base_resp": {"status_code": .., "status_msg": ..}}`, with the HTTP status
-/// that other providers send for the same. Source: <https://platform.minimax.io/docs/api-reference/errorcode.md>.
+/// Returns the error of `MiniMax`, `{"base_resp": {"status_code": .., "status_msg": ..}}`, with the HTTP
+/// status that other providers send for the same.
+///
+/// Sources: <https://platform.minimax.io/docs/api-reference/errorcode.md>, and for 1028, 1030 and 2061
+/// `src/errors/api.ts` of <https://github.com/MiniMax-AI/cli>.
 fn of_minimax(body: &Value) -> Option<Value> {
     let error = body.get("base_resp")?;
     let (status, kind) = match error["status_code"].as_u64()? {
@@ -61,10 +64,11 @@ fn of_minimax(body: &Value) -> Option<Value> {
         // Of calls, of tokens, of connections, and of the growth of the rate.
         1002 | 1039 | 1041 | 2045 => (429, "rate_limited"),
         1004 | 2049 => (401, "invalid_api_key"),
-        // 2056: the usage limit of a plan, for hours.
-        1008 | 2056 => (402, "insufficient_balance"),
+        // Also the usage limits of a plan, for hours.
+        1008 | 1028 | 1030 | 2056 => (402, "insufficient_balance"),
         1026 | 1027 => (400, "content_filter"),
         1042 | 2013 => (400, "invalid_request_error"),
+        2061 => (404, "model_not_found"),
         _ => (500, "server_error"),
     };
     Some(json!({ "error": { "code": status, "type": kind, "message": error["status_msg"] } }))

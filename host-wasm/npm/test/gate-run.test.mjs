@@ -60,7 +60,7 @@ test("a connection error is recognized by message or code, also as the cause of 
     assert.equal(await outcomeOf(fail(new TypeError(words))), "connection_failed", words);
     assert.equal(await outcomeOf(fail(new Error(words))), "unexpected", "a program says that, and no platform");
   }
-  const ofTls = ["CERT_HAS_EXPIRED", "DEPTH_ZERO_SELF_SIGNED_CERT", "ERR_TLS_CERT_ALTNAME_INVALID", "ERR_SSL_WRONG_VERSION_NUMBER", "ERR_SSL_PACKET_LENGTH_TOO_LONG", "ERR_SSL_UNSUPPORTED_PROTOCOL", "ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED"];
+  const ofTls = ["CERT_HAS_EXPIRED", "DEPTH_ZERO_SELF_SIGNED_CERT", "ERR_TLS_CERT_ALTNAME_INVALID", "ERR_SSL_WRONG_VERSION_NUMBER", "ERR_SSL_PACKET_LENGTH_TOO_LONG", "ERR_SSL_UNSUPPORTED_PROTOCOL", "ERR_SSL_SSL/TLS_ALERT_HANDSHAKE_FAILURE", "ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED"];
   for (const code of ofTls) {
     assert.equal(await outcomeOf(fail(new TypeError("fetch failed", { cause: withCode(code) }))), "tls_failed", code);
   }

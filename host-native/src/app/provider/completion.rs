@@ -10,7 +10,7 @@
 //! | `refusal`, also as `native_finish_reason`, or a text in `message.refusal` | [`CallError::Refused`] |
 //! | `error`, `abort`, `insufficient_system_resource`, `network_error` | [`CallError::Unreadable`]: the provider failed |
 //! | `function_call_filter` (Gemini: an invalid call of a tool) | the same |
-//! | none, and no text | the same |
+//! | none, and no text, no reasoning and no output tokens; a choice without `message` | the same |
 //! | any other, or none | the answer is complete, or without text [`CallError::Malformed`] |
 
 use serde::Deserialize;
@@ -82,7 +82,8 @@ impl ChoiceMessage {
         if self.extra_content["google"]["thought"] == true {
             return Some(THOUGHT);
         }
-        model.as_str().is_some_and(|model| model.contains("gpt-oss")).then_some(REASONING)
+        // So gpt-oss is named at Bedrock. Other servers send its reasoning in a field of its own.
+        model.as_str().is_some_and(|model| model.contains("openai.gpt-oss")).then_some(REASONING)
     }
 }
 
@@ -125,6 +126,7 @@ impl Choice {
     /// Returns the answer of this model, or the error that the choice states. `turn` has the tools that it
     /// calls.
     fn into_answer(self, model: &Value, usage: Option<Usage>, turn: Option<ToolTurn>) -> Result<ChatAnswer, CallError> {
+        let has_message = self.message.is_some();
         let message = self.message.unwrap_or_default();
         let refusal = message.refusal.as_str().map(excerpt).filter(|refusal| !refusal.is_empty());
         let end = match AnswerEnd::of(&self.native_finish_reason) {
@@ -152,15 +154,17 @@ impl Choice {
                 let given = given.map(str::trim).find(|given| !given.is_empty()).map(str::to_string);
                 let content = message.content.map(|content| content.split(given.is_some(), own_tag));
                 let content = content.filter(|split| may_be_empty || !split.text.is_empty());
-                let no_text = || match self.finish_reason.as_str().map(excerpt) {
-                    // As Ollama ends an answer that its model could not begin.
-                    None => {
-                        let detail = "it has no text and no finish_reason".to_string();
-                        CallError::Unreadable { what: "complete", detail, usage }
-                    }
-                    Some(reason) => {
-                        let detail = format!("it has no text (finish_reason {reason})");
+                let has_output = given.is_some() || usage.is_some_and(|usage| usage.output_tokens > 0);
+                let no_text = || {
+                    let reason = self.finish_reason.as_str().map(excerpt);
+                    // Ollama ends an answer so that its model could not begin.
+                    let has_begun = has_message && (has_output || reason.is_some());
+                    let reason = reason.map(|reason| format!(" (finish_reason {reason})")).unwrap_or_default();
+                    let detail = format!("it has no text{reason}");
+                    if has_begun {
                         CallError::Malformed { what: "a chat completion", detail, usage }
+                    } else {
+                        CallError::Unreadable { what: "complete", detail, usage }
                     }
                 };
                 let content = content.or(may_be_empty.then(SplitText::default));

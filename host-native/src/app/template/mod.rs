@@ -170,8 +170,9 @@ impl Object for AnyForm {
     fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<TemplateValue> {
         let get = |name: &str| self.0.get_attr(name).ok().filter(|value| !value.is_undefined());
         get(name).or_else(|| {
-            let is_same = |other: &TemplateValue| other.as_str().map(normal_form) == Some(normal_form(name));
-            get(self.0.try_iter().ok()?.find(is_same)?.as_str()?)
+            let normal = normal_form(name);
+            let is_same = |other: &TemplateValue| other.as_str().is_some_and(|other| normal_form(other) == normal);
+            get(&normal).or_else(|| get(self.0.try_iter().ok()?.find(is_same)?.as_str()?))
         })
     }
 
