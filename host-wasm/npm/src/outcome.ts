@@ -132,8 +132,8 @@ const CERTIFICATE_CODES =
   /^(CERT_\w+|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_GET_ISSUER_CERT(_LOCALLY)?|UNABLE_TO_VERIFY_LEAF_SIGNATURE|ERR_TLS_CERT_ALTNAME_INVALID)$/;
 /**
  * Codes of OpenSSL in Node, for a server without TLS or without a version and a cipher that both sides know, and for one that
- * requires a client certificate. Two names differ from OpenSSL 3.2 on. Other alerts may be those of a server that is overloaded or starts. With TLS 1.3, `fetch` of
- * Node reports a missing client certificate as a closed connection.
+ * requires a client certificate. Two names differ from OpenSSL 3.2 on. Other alerts may be those of a server that is overloaded
+ * or starts. With TLS 1.3, `fetch` of Node reports a missing client certificate as a closed connection.
  */
 const HANDSHAKE_CODES =
   /^ERR_SSL_(WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|UNSUPPORTED_PROTOCOL|TLSV1_ALERT_(PROTOCOL_VERSION|INSUFFICIENT_SECURITY)|TLSV1_UNRECOGNIZED_NAME|TLSV13_ALERT_CERTIFICATE_REQUIRED|(SSLV3|SSL\/TLS)_ALERT_(HANDSHAKE_FAILURE|BAD_CERTIFICATE))$/;

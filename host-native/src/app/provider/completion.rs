@@ -259,6 +259,14 @@ mod tests {
     }
 
     #[test]
+    fn counts_and_reasoning_that_are_null_or_empty_are_absent() {
+        let body = br#"{"choices":[{"message":{"content":"x"}}],"usage":null}"#;
+        assert_eq!(read_completion(body, false).unwrap().usage, None);
+        let plain = read(r#"{"message":{"content":"Yes.","reasoning":null,"reasoning_content":""}}"#).unwrap();
+        assert_eq!((plain.text.as_str(), plain.reasoning), ("Yes.", None));
+    }
+
+    #[test]
     fn a_filtered_a_refused_and_an_aborted_answer_are_different_errors() {
         let refused = |detail: &str| CallError::Refused { detail: detail.to_string(), usage: KNOWN_USAGE };
         let failed =

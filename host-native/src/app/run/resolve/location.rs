@@ -55,11 +55,12 @@ pub(super) fn find_word(source: &SourceText, text: &Spanned<String>, word: &str)
         !before.is_some_and(is_part) && !after.is_some_and(is_part)
     });
     let written = whole.map(|(at, _)| at..at + word.len()).or_else(|| {
+        let normal = normal_form(word);
         let mut next = 0;
         raw.split_inclusive(|c| !is_part(c)).find_map(|piece| {
             let (at, part) = (next, piece.trim_end_matches(|c| !is_part(c)));
             next += piece.len();
-            (normal_form(part) == normal_form(word)).then(|| at..at + part.len())
+            (normal_form(part) == normal).then(|| at..at + part.len())
         })
     });
     written.map_or(span.clone(), |part| span.start + part.start..span.start + part.end)
