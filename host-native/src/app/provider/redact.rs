@@ -32,8 +32,7 @@ const MIN_KEY_BYTES: usize = 8;
 /// How often a text is decoded. JSON in a string of JSON takes two, and so does an encoded percent sign.
 const LEVELS: u32 = 2;
 
-/// The maximum length of one character as encoders escape it. Longer spellings are found only within one
-/// chunk.
+/// The maximum length of an escape.
 const MAX_ESCAPE_BYTES: usize = 16;
 
 /// Searchers for the keys, as they are and in base64.
@@ -165,11 +164,16 @@ impl Redactor {
         text[end - begun..].fill(b'*');
     }
 
-    /// Returns how many bytes at the end of `text` may be the beginning of a key.
+    /// Returns how many bytes at the end of `text` may be the beginning of a key, together with the rest of
+    /// the escape that they begin in: what follows is then decoded as it is in the whole text.
     fn partial_key_len(&self, text: &[u8]) -> usize {
-        // No more than this is decoded again for each piece of a stream.
-        let most = self.keys().map(|key| key.needle().len()).max().unwrap_or(0) * MAX_ESCAPE_BYTES;
-        self.begun_key_len(&text[text.len().saturating_sub(most)..], false, LEVELS)
+        // A key is no longer than this, so no more is decoded again for each piece of a stream.
+        let longest = self.keys().map(|key| key.needle().len()).max().unwrap_or(0);
+        let most = longest * MAX_ESCAPE_BYTES.pow(LEVELS);
+        let before = &text[..text.len().saturating_sub(most)];
+        let text = &text[before.iter().rposition(|byte| !may_be_in_escape(*byte)).map_or(0, |at| at + 1)..];
+        let start = text.len() - self.begun_key_len(text, false, LEVELS);
+        text.len() - escape_start(text, start, LEVELS)
     }
 
     /// Returns how many bytes at the end of `text` may be the beginning of a key, also in what its escapes
@@ -222,6 +226,22 @@ fn in_base64(key: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     .filter(|text| text.len() >= MIN_KEY_BYTES)
 }
 
+/// Returns whether a byte may be a part of an escape.
+fn may_be_in_escape(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"%\\&#;/\"'".contains(&byte)
+}
+
+/// Returns the start of the escape that `index` is within, also of escapes in what escapes stand for, down to
+/// `levels`. Returns `index` if there is none.
+fn escape_start(text: &[u8], index: usize, levels: u32) -> usize {
+    match Decoded::new(text) {
+        Some(decoded) if levels > 0 => {
+            decoded.source_index(escape_start(&decoded.text, decoded.text_index(index), levels - 1))
+        }
+        _ => index,
+    }
+}
+
 /// A text in which each escape of a URL, of JSON and of HTML is replaced by the character it stands for.
 #[derive(Debug, Default)]
 struct Decoded {
@@ -270,6 +290,14 @@ impl Decoded {
         let before = self.ends.partition_point(|(end, _)| *end <= index);
         let (end, source_end) = before.checked_sub(1).map_or((0, 0), |last| self.ends[last]);
         source_end + (index - end)
+    }
+
+    /// Returns the position in `text` of a position in the source, or of the escape that it is within.
+    fn text_index(&self, index: usize) -> usize {
+        let before = self.ends.partition_point(|(_, source_end)| *source_end <= index);
+        let (end, source_end) = before.checked_sub(1).map_or((0, 0), |last| self.ends[last]);
+        let next = self.ends.get(before).map_or(usize::MAX, |(end, _)| end - 1);
+        (end + (index - source_end)).min(next)
     }
 }
 
@@ -488,6 +516,21 @@ mod tests {
             let hidden = if hidden > 0 { sent.len() - 4 } else { 0 };
             let expected = format!("{}{}", &sent[..sent.len() - hidden], "*".repeat(hidden));
             assert_eq!(pieces(vec![sent]).await.concat(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_follows_an_escape_is_decoded_the_same_wherever_a_stream_is_split() {
+        // The key in base64 begins with two hexadecimal digits, which a percent sign makes an escape.
+        let slashes = "\\".repeat(9_001);
+        for text in ["%25c2stcHJvdmlkZXIvc2Vjc%25", "%c2stcHJvdmlkZXIv%63", &format!("{slashes}u0073k-provider/sec")] {
+            let whole = pieces(vec![text.to_string()]).await.concat();
+            let bytes: Vec<String> = text.chars().map(String::from).collect();
+            assert_eq!(pieces(bytes).await.concat(), whole);
+            for at in (0..text.len()).rev().take(40) {
+                let cut = [&text[..at], &text[at..]].map(str::to_string).to_vec();
+                assert_eq!(pieces(cut).await.concat(), whole, "{at}");
+            }
         }
     }
 
