@@ -85,6 +85,25 @@ impl ChoiceMessage {
         // So gpt-oss is named at Bedrock. Other servers send its reasoning in a field of its own.
         model.as_str().is_some_and(|model| model.contains("openai.gpt-oss")).then_some(REASONING)
     }
+
+    /// Returns the text of a refusal.
+    fn refusal(&self) -> Option<String> {
+        self.refusal.as_str().map(excerpt).filter(|refusal| !refusal.is_empty())
+    }
+
+    /// Returns the reasoning in a field of its own. Some servers send both fields with the same text.
+    fn reasoning_field(&self) -> Option<&str> {
+        let fields = [&self.reasoning_content, &self.reasoning].into_iter().filter_map(Value::as_str);
+        fields.map(str::trim).find(|reasoning| !reasoning.is_empty())
+    }
+
+    /// Takes the content of a message of this model, and returns its text and all reasoning.
+    fn split(&mut self, model: &Value) -> SplitText {
+        let (field, own_tag) = (self.reasoning_field().map(str::to_string), self.own_tag(model));
+        let content = self.content.take().map(|content| content.split(field.is_some(), own_tag));
+        let SplitText { text, reasoning } = content.unwrap_or_default();
+        SplitText { text, reasoning: field.into_iter().chain(reasoning).collect() }
+    }
 }
 
 /// How an answer ended, according to its `finish_reason`.
@@ -125,54 +144,66 @@ impl AnswerEnd {
 impl Choice {
     /// Returns the answer of this model, or the error that the choice states. `turn` has the tools that it
     /// calls.
-    fn into_answer(self, model: &Value, usage: Option<Usage>, turn: Option<ToolTurn>) -> Result<ChatAnswer, CallError> {
-        let has_message = self.message.is_some();
-        let message = self.message.unwrap_or_default();
-        let refusal = message.refusal.as_str().map(excerpt).filter(|refusal| !refusal.is_empty());
-        let end = match AnswerEnd::of(&self.native_finish_reason) {
+    fn into_answer(
+        mut self,
+        model: &Value,
+        usage: Option<Usage>,
+        turn: Option<ToolTurn>,
+    ) -> Result<ChatAnswer, CallError> {
+        let end = self.end();
+        if let Some(error) = self.stated_error(end, usage) {
+            return Err(error);
+        }
+        let is_truncated = end == AnswerEnd::Truncated;
+        let turn = turn.filter(|_| !is_truncated);
+        let split = self.message.as_mut().map(|message| message.split(model));
+        let SplitText { text, reasoning } = split.unwrap_or_default();
+        if text.is_empty() && !is_truncated && turn.is_none() {
+            return Err(self.without_text(usage));
+        }
+        let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
+        Ok(ChatAnswer { text, reasoning, is_truncated, turn })
+    }
+
+    /// Returns how the answer ended. A provider behind a gateway knows a refusal best.
+    fn end(&self) -> AnswerEnd {
+        match AnswerEnd::of(&self.native_finish_reason) {
             AnswerEnd::Refused => AnswerEnd::Refused,
             _ => AnswerEnd::of(&self.finish_reason),
-        };
+        }
+    }
+
+    /// Returns the error of a choice that says that it is no answer.
+    fn stated_error(&self, end: AnswerEnd, usage: Option<Usage>) -> Option<CallError> {
+        let refusal = self.message.as_ref().and_then(ChoiceMessage::refusal);
         match end {
-            AnswerEnd::Filtered => Err(CallError::ContentFiltered { detail: refusal.unwrap_or_default(), usage }),
+            AnswerEnd::Filtered => Some(CallError::ContentFiltered { detail: refusal.unwrap_or_default(), usage }),
             AnswerEnd::Failed => {
                 let reason = excerpt(self.finish_reason.as_str().unwrap_or_default());
                 let error = self.error["message"].as_str().map(|message| format!(": {}", excerpt(message)));
                 let detail = format!("finish_reason {reason}{}", error.unwrap_or_default());
-                Err(CallError::Unreadable { what: "complete", detail, usage })
+                Some(CallError::Unreadable { what: "complete", detail, usage })
             }
-            _ if end == AnswerEnd::Refused || refusal.is_some() => {
-                Err(CallError::Refused { detail: refusal.unwrap_or_default(), usage })
-            }
-            _ => {
-                let is_truncated = end == AnswerEnd::Truncated;
-                let turn = turn.filter(|_| !is_truncated);
-                let may_be_empty = is_truncated || turn.is_some();
-                let own_tag = message.own_tag(model);
-                let given = [&message.reasoning_content, &message.reasoning].into_iter().filter_map(Value::as_str);
-                // Some servers send both fields with the same text.
-                let given = given.map(str::trim).find(|given| !given.is_empty()).map(str::to_string);
-                let content = message.content.map(|content| content.split(given.is_some(), own_tag));
-                let content = content.filter(|split| may_be_empty || !split.text.is_empty());
-                let has_output = given.is_some() || usage.is_some_and(|usage| usage.output_tokens > 0);
-                let no_text = || {
-                    let reason = self.finish_reason.as_str().map(excerpt);
-                    // Ollama ends an answer so that its model could not begin.
-                    let has_begun = has_message && (has_output || reason.is_some());
-                    let reason = reason.map(|reason| format!(" (finish_reason {reason})")).unwrap_or_default();
-                    let detail = format!("it has no text{reason}");
-                    if has_begun {
-                        CallError::Malformed { what: "a chat completion", detail, usage }
-                    } else {
-                        CallError::Unreadable { what: "complete", detail, usage }
-                    }
-                };
-                let content = content.or(may_be_empty.then(SplitText::default));
-                let SplitText { text, reasoning } = content.ok_or_else(no_text)?;
-                let reasoning: Vec<String> = given.into_iter().chain(reasoning).collect();
-                let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n\n"));
-                Ok(ChatAnswer { text, reasoning, is_truncated, turn })
-            }
+            AnswerEnd::Refused => Some(CallError::Refused { detail: refusal.unwrap_or_default(), usage }),
+            AnswerEnd::Complete | AnswerEnd::Truncated => refusal.map(|detail| CallError::Refused { detail, usage }),
+        }
+    }
+
+    /// Returns the error of a complete answer without text: the provider failed if the model did not begin.
+    fn without_text(&self, usage: Option<Usage>) -> CallError {
+        let reason = self.finish_reason.as_str().map(excerpt);
+        let has_tokens = usage.is_some_and(|usage| usage.output_tokens > 0);
+        // Ollama ends an answer so that its model could not begin.
+        let has_begun = self
+            .message
+            .as_ref()
+            .is_some_and(|message| reason.is_some() || has_tokens || message.reasoning_field().is_some());
+        let reason = reason.map(|reason| format!(" (finish_reason {reason})")).unwrap_or_default();
+        let detail = format!("it has no text{reason}");
+        if has_begun {
+            CallError::Malformed { what: "a chat completion", detail, usage }
+        } else {
+            CallError::Unreadable { what: "complete", detail, usage }
         }
     }
 }
