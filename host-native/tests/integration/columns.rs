@@ -129,6 +129,36 @@ fn a_false_condition_makes_no_call_and_gives_null_or_the_default() {
 }
 
 #[test]
+fn keys_and_templates_name_columns_in_any_form_of_unicode() {
+    let [composed, decomposed] = ["pr\u{e9}nom", "pre\u{301}nom"];
+    for (name, written) in [(composed, decomposed), (decomposed, composed)] {
+        let scratch = Scratch::new(0);
+        scratch.write("data.csv", &format!("{name}\nAda\nBob\nAda!\n"));
+        let columns = format!(
+            "[[models]]\nname = \"j\"\ncommand = [\"cat\"]\nmax_parallel = 1\n\
+             [[columns]]\nname = \"judged\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"{written}\"]\n\
+             [[columns]]\nname = \"sub {name}\"\nkind = \"sampler\"\naccept_if = \"{written} != 'Bob'\"\n\
+             sampler = {{ law = \"subcategory\", of = \"{written}\", values = {{ Ada = [1], Bob = [2], \"Ada!\" = [3] }} }}\n\
+             [[columns]]\nname = \"all\"\nkind = \"expression\"\nstrategy = \"full_column\"\noutput = \"json\"\n\
+             template = \"{{{{ rows | map(attribute='sub {written}') | list | tojson }}}}\"\nupstreams = [\"sub {written}\"]\n\
+             [run]\nrows = 2\n\
+             [output]\nunique = {{ column = \"{written}\", similarity = 0.5 }}\n\
+             columns = [{{ name = \"{name}\" }}, {{ name = \"n\", from = \"sub {written}\" }}, {{ name = \"all\" }}, {{ name = \"judged\" }}]\n\
+             [output.record]\nwho = \"{{{{ {written} }}}}\"\nn = \"{{{{ n }}}}\"\n"
+        );
+        scratch.write("p.toml", &format!("[seed]\npath = \"data.csv\"\n{columns}"));
+        scratch.run(&["check", "p.toml"]).assert(0, &[]);
+        scratch.run(&["run", "p.toml", "--out", "out", "--export", "all.jsonl"]).assert(0, &["rows out         2"]);
+        let rows = scratch.rows("out");
+        let judged = json!({ "column": "judged", "row": 0, "values": { name: "Ada" } });
+        assert_eq!((&rows[0][name], &rows[0]["judged"], &rows[0]["n"]), (&json!("Ada"), &judged, &json!(1)));
+        assert_eq!(rows[1]["all"], json!([1, 3]));
+        let exported = std::fs::read_to_string(scratch.path("all.jsonl")).unwrap();
+        assert_eq!(exported, "{\"n\":1,\"who\":\"Ada\"}\n", "`Ada!` is nearly the same");
+    }
+}
+
+#[test]
 fn columns_with_any_name_are_read_by_templates_conditions_records_judges_and_samplers() {
     let scratch = Scratch::new(0);
     scratch.write("data.csv", "full name,prénom,名前,customer-id,2024\nAda L,Zoë,太郎,7,x\nBob M,Eva,花子,8,y\n");

@@ -22,6 +22,7 @@ pub mod row_file;
 mod shuffled;
 pub mod utc;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Cursor;
 use std::ops::Range;
@@ -34,6 +35,7 @@ use serde_json::Value;
 
 use crate::app::data::column_type::ColumnType;
 use crate::app::error::{Error, Exit};
+use crate::app::template::normal_form;
 use digest::FileDigest;
 use indexed_text::{Bytes, IndexedText};
 
@@ -321,14 +323,17 @@ pub(crate) fn parquet_rows(path: &Path) -> Result<Vec<Row>, DatasetError> {
     parquet::read_all(path)
 }
 
-/// Fails if a column has no name, or if two columns have the same name.
+/// Fails if a column has no name, or if two columns have the same name, in whatever form of Unicode: a
+/// template with that name in a third form could read either.
 fn check_columns(path: &Path, line: u64, columns: &[String]) -> Result<(), DatasetError> {
+    let mut known = BTreeMap::new();
     for (index, column) in columns.iter().enumerate() {
         if column.trim().is_empty() {
             return Err(DatasetError::new(path, Some(line), format!("column {} has no name", index + 1)));
         }
-        if columns[..index].contains(column) {
-            return Err(DatasetError::new(path, Some(line), format!("the column `{column}` occurs twice")));
+        if let Some(same) = known.insert(normal_form(column), column) {
+            let forms = if same == column { "" } else { ", in two forms of Unicode that look the same" };
+            return Err(DatasetError::new(path, Some(line), format!("the column `{column}` occurs twice{forms}")));
         }
     }
     Ok(())

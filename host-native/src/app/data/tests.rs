@@ -72,6 +72,12 @@ fn a_dataset_without_rows_is_rejected() {
 fn a_column_without_a_name_or_with_the_name_of_another_is_rejected() {
     assert_eq!(csv("a,a\n1,2\n").unwrap_err(), "d.csv:1: the column `a` occurs twice");
     assert_eq!(csv("a,\n1,2\n").unwrap_err(), "d.csv:1: column 2 has no name");
+    for columns in [["\u{e9}", "e\u{301}"], ["e\u{301}", "\u{e9}"]] {
+        let [first, second] = columns;
+        let message = format!("the column `{second}` occurs twice, in two forms of Unicode that look the same");
+        assert_eq!(csv(&format!("{first},a,{second}\n1,2,3\n")).unwrap_err(), format!("d.csv:1: {message}"));
+        assert_eq!(jsonl(&format!("{{\"{first}\":1,\"{second}\":2}}\n")).unwrap_err(), format!("d.jsonl:1: {message}"));
+    }
 }
 
 /// Reads all rows in chunks of 45 rows, the last chunk first. The index has a different stride.

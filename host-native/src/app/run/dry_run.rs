@@ -211,7 +211,7 @@ fn describe_export(export: &ExportFile, file: &PipelineFile, resolved: &Resolved
         Some(record) => ("keys", record.get_ref().keys().cloned().collect()),
         None => ("columns", resolved.output_columns()),
     };
-    let unique = file.output.unique.as_ref().map_or_else(String::new, |UniqueSpec { column, similarity }| {
+    let unique = resolved.unique.as_ref().map_or_else(String::new, |UniqueSpec { column, similarity }| {
         format!(", without rows whose `{}` has a similarity of {similarity} with an earlier one", column.get_ref())
     });
     format!("{}, with the {what} {}{unique}", export.path.display(), names.join(", "))

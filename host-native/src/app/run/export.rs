@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Map, Value};
 
-use crate::app::config::pipeline::UniqueSpec;
 use crate::app::data::row_file::RowFormat;
 use crate::app::error::Error;
 use crate::app::interrupt::SignalListener;
@@ -14,11 +13,10 @@ use crate::app::report::progress::ProgressReporter;
 use crate::app::report::summary::Summary;
 use crate::app::run::workload::PipelineWorkload;
 
-/// Exports the rows to `file`, without those that `unique` leaves out, unless the run has left rows to make,
-/// and notes the result in `summary`. A signal stops it.
+/// Exports the rows to `file`, without those that the pipeline file leaves out, unless the run has left rows
+/// to make, and notes the result in `summary`. A signal stops it.
 pub(super) async fn export(
     file: ExportFile,
-    unique: Option<UniqueSpec>,
     work: &Arc<PipelineWorkload>,
     output: &Arc<OutputDirectory>,
     summary: &mut Summary,
@@ -42,7 +40,7 @@ pub(super) async fn export(
             |values: &Map<String, Value>| record.of(&resolved.templates, values).map_err(|error| error.to_string())
         });
         let record = make.as_ref().map(|make| make as &MakeRecord<'_>);
-        let unique = unique.as_ref().map(|unique| (unique.column.get_ref().as_str(), unique.similarity));
+        let unique = resolved.unique.as_ref().map(|unique| (unique.column.get_ref().as_str(), unique.similarity));
         output.export(&ExportPlan { file: &file, rows, record, unique, is_cancelled: &stop })
     });
     let ended = match SignalListener::listen() {

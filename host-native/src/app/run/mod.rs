@@ -194,7 +194,7 @@ async fn run_ready(
     let closed = close(&output, &summary, &run_totals(&models), observer.capacity(), together.as_deref());
     count_all_usage(&mut summary, together.as_deref(), &models, screen);
     if let Some(path) = request.export.clone() {
-        export::export(path, file.output.unique.clone(), &work, &output, &mut summary, screen).await;
+        export::export(path, &work, &output, &mut summary, screen).await;
     }
     // The rows are on disk already, so an error of the report does not discard them.
     let report = write_report(request, || page(&summary, &timeline, observer.capacity()));

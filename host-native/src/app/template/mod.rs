@@ -22,7 +22,7 @@ use minijinja::value::{DynObject, Enumerator, Object};
 use minijinja::{AutoEscape, Environment, Expression, UndefinedBehavior};
 
 use shape::Shape;
-pub use variables::{is_part, names_spelled, normal_form, variables_of};
+pub use variables::{is_part, is_same_name, names_spelled, normal_form, variables_of};
 
 /// The maximum number of instructions of one rendering: far more than a prompt needs, few enough to stop an
 /// endless loop.
@@ -158,7 +158,7 @@ fn reject_other_templates(text: &str) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// An object whose fields are found by names in any form of Unicode, first in the form of the field.
+/// An object whose fields are found by names in any form of Unicode. No two of them have the same name.
 #[derive(Debug)]
 struct AnyForm(TemplateValue);
 

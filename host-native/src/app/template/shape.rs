@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::normal_form;
+use super::is_same_name;
 
 /// The maximum number of subschemas that are visited for one field: a schema may refer to itself.
 const MAX_SUBSCHEMAS: u32 = 100;
@@ -52,16 +52,13 @@ impl<'a> Shape<'a> {
             Self::Any => Field::Possible(Self::Any),
             Self::Scalar(value) => Field::Impossible { value, known: Vec::new() },
             Self::List(_) => Field::Impossible { value: "a list", known: Vec::new() },
-            Self::Object(fields) => {
-                let is_same = |(known, _): &&(&str, _)| normal_form(known) == normal_form(name);
-                match fields.iter().find(|(known, _)| *known == name).or_else(|| fields.iter().find(is_same)) {
-                    Some((_, shape)) => Field::Possible(shape.clone()),
-                    None => Field::Impossible {
-                        value: "an object without it",
-                        known: fields.iter().map(|(known, _)| (*known).to_string()).collect(),
-                    },
-                }
-            }
+            Self::Object(fields) => match fields.iter().find(|(known, _)| is_same_name(known, name)) {
+                Some((_, shape)) => Field::Possible(shape.clone()),
+                None => Field::Impossible {
+                    value: "an object without it",
+                    known: fields.iter().map(|(known, _)| (*known).to_string()).collect(),
+                },
+            },
             Self::Schema { root, schema } => field_in_schema(root, schema, name, &Cell::new(MAX_SUBSCHEMAS)),
         }
     }

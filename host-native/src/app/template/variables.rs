@@ -31,15 +31,18 @@ const RESERVED: [&str; 16] = [
 /// The variable is the name, if templates can spell it: letters and digits of any script and `_`, without a
 /// digit at the start. Otherwise each character that they cannot spell is replaced by `_`: `full_name` for
 /// `full name`, and `_2024` for `2024`. A name that has another meaning has `_` after it: `range_`. If that
-/// is the variable of another column, too, the column keeps its name, which templates cannot spell.
+/// is the variable of a column with another name, too, the column keeps its name, which templates cannot
+/// spell.
 ///
 /// A variable is in the [normal form](normal_form). The name of a column may be in another form, for example
 /// with accents apart from their letters, which looks the same.
 #[must_use]
 pub fn variables_of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
-    let mut taken: BTreeSet<String> = names.clone().map(str::to_string).collect();
+    // A name that is written in two forms is one name.
+    let normal_names: BTreeSet<Cow<'_, str>> = names.clone().map(normal_form).collect();
+    let mut taken: BTreeSet<String> = normal_names.iter().map(ToString::to_string).collect();
     let mut repeated = BTreeSet::new();
-    for name in names.clone().filter(|name| !is_variable(name)) {
+    for name in normal_names.iter().filter(|name| !is_variable(name)) {
         let variable = variable_for(name);
         if !taken.insert(variable.clone()) {
             repeated.insert(variable);
@@ -47,22 +50,28 @@ pub fn variables_of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Str
     }
     let variable = |name: &str| {
         let variable = variable_for(name);
-        if repeated.contains(&variable) { name.to_string() } else { variable }
+        if repeated.contains(&variable) && !is_variable(&normal_form(name)) { name.to_string() } else { variable }
     };
-    names.map(|name| if is_variable(name) { name.to_string() } else { variable(name) }).collect()
+    names.map(variable).collect()
 }
 
-/// Returns those of `names` that templates spell as `variable`, each once. If there are several, a template
-/// cannot say which of them it reads.
+/// Returns those of `names` that templates spell as `variable`, each once, in whatever form of Unicode. If
+/// there are several, a template cannot say which of them it reads.
 #[must_use]
 pub fn names_spelled<'a>(names: impl Iterator<Item = &'a str>, variable: &str) -> Vec<&'a str> {
     let mut found: Vec<&str> = Vec::new();
     for name in names.filter(|name| variable_for(name) == variable) {
-        if !found.contains(&name) {
+        if !found.iter().any(|known| is_same_name(known, name)) {
             found.push(name);
         }
     }
     found
+}
+
+/// Returns whether the names are the same, in whatever form of Unicode each is written.
+#[must_use]
+pub fn is_same_name(one: &str, other: &str) -> bool {
+    normal_form(one) == normal_form(other)
 }
 
 /// Returns `name` in the form NFC of Unicode, in which names are compared.
@@ -71,9 +80,9 @@ pub fn normal_form(name: &str) -> Cow<'_, str> {
     if is_nfc(name) { Cow::Borrowed(name) } else { Cow::Owned(name.nfc().collect()) }
 }
 
-/// Returns whether `name` is the variable that templates spell it by.
+/// Returns whether `name`, in the [normal form](normal_form), is the variable that templates spell it by.
 fn is_variable(name: &str) -> bool {
-    name.starts_with(is_start) && name.chars().all(is_part) && !RESERVED.contains(&name) && is_nfc(name)
+    name.starts_with(is_start) && name.chars().all(is_part) && !RESERVED.contains(&name)
 }
 
 fn variable_for(name: &str) -> String {
@@ -119,9 +128,10 @@ mod tests {
     #[test]
     fn a_name_with_accents_apart_from_their_letters_has_the_variable_that_looks_the_same() {
         assert_eq!(variables(&["pre\u{301}nom", "gro\u{308}\u{df}e (cm)"]), ["pr\u{e9}nom", "gr\u{f6}\u{df}e__cm_"]);
-        let both = ["pr\u{e9}nom", "pre\u{301}nom"];
-        assert_eq!(variables(&both), both, "the second cannot be spelled");
-        assert_eq!(names_spelled(both.into_iter(), "pr\u{e9}nom"), both);
+        let both = ["pre\u{301}nom", "pr\u{e9}nom"];
+        assert_eq!(variables(&both), ["pr\u{e9}nom", "pr\u{e9}nom"], "it is the same name");
+        assert_eq!(names_spelled(both.into_iter(), "pr\u{e9}nom"), both[..1]);
+        assert_eq!(variables(&["e\u{301} b", "e\u{301}_b"]), ["e\u{301} b", "\u{e9}_b"]);
     }
 
     #[test]

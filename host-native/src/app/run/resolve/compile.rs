@@ -167,31 +167,38 @@ impl Compiler<'_> {
                 extra_templates: self.extra_templates(&call.extra),
             })),
             ColumnKind::Sampler(spec) => {
-                for law in spec.laws() {
-                    if let LawSpec::Subcategory { of, .. } | LawSpec::Timedelta { of, .. } = law {
-                        self.add_named_input(of, "`of` in [columns.sampler]");
-                    }
-                }
                 self.check_subcategory(spec);
-                let case =
-                    |(when, law): &(_, LawSpec)| Some((self.condition(when, TemplateKind::Condition)?, law.clone()));
+                let law = self.law(&spec.law);
+                let case = |(when, law): &(_, LawSpec)| {
+                    let law = self.law(law);
+                    Some((self.condition(when, TemplateKind::Condition)?, law))
+                };
                 let cases = spec.cases.iter().filter_map(case).collect();
                 let seed = self.names.file.run.seed;
-                Fill::Sampler(SamplerFill::new(spec.law.clone(), cases, seed, self.spec.name.get_ref()))
+                Fill::Sampler(SamplerFill::new(law, cases, seed, self.spec.name.get_ref()))
             }
             ColumnKind::Reasoning(of) => Fill::OfAnswer { of: self.answer_column(of), part: AnswerPart::Reasoning },
             ColumnKind::Model(of) => Fill::OfAnswer { of: self.answer_column(of), part: AnswerPart::Model },
             ColumnKind::Validation(validation) => Fill::Validation(self.validation(validation)),
             ColumnKind::Judge(call) => {
-                call.inputs.iter().for_each(|input| self.add_named_input(input, "`inputs` in [[columns]]"));
+                let named = |input| self.add_named_input(input, "`inputs` in [[columns]]");
                 Fill::Judge(JudgeFill {
                     model: call.model,
+                    inputs: call.inputs.iter().map(named).collect(),
                     input: call.input.as_ref().map(|input| self.template("input", input)),
-                    inputs: call.inputs.iter().map(|input| input.get_ref().clone()).collect(),
                     output: call.output,
                 })
             }
         }
+    }
+
+    /// Adds the column that `law` names to the inputs. Returns the law with the column's own name.
+    fn law(&mut self, law: &LawSpec) -> LawSpec {
+        let mut law = law.clone();
+        if let LawSpec::Subcategory { of, .. } | LawSpec::Timedelta { of, .. } = &mut law {
+            *of.get_mut() = self.add_named_input(of, "`of` in [columns.sampler]");
+        }
+        law
     }
 
     /// Checks that a subcategory has a list for each value that a category can have in its row.
@@ -203,8 +210,8 @@ impl Compiler<'_> {
         if !is_for_all_rows || columns.iter().any(|column| column.accept_if.is_some()) {
             return;
         }
-        let Some(column) = columns.iter().find(|column| column.name.get_ref() == of.get_ref()) else { return };
-        let ColumnKind::Sampler(category) = &column.kind else { return };
+        let Some(Input::Generated(at)) = self.names.resolve_name(of.get_ref()) else { return };
+        let ColumnKind::Sampler(category) = &columns[at].kind else { return };
         let (LawSpec::Category { values: categories, weights }, []) = (&category.law, &category.cases[..]) else {
             return;
         };
@@ -386,7 +393,9 @@ impl Compiler<'_> {
     fn answer_column(&mut self, of: &Spanned<String>) -> usize {
         let is_answer = |spec: &&ColumnSpec| spec.kind.chat().is_some() && spec.strategy == self.spec.strategy;
         let columns = &self.names.file.columns;
-        if let Some(at) = columns.iter().position(|spec| is_answer(&spec) && spec.name.get_ref() == of.get_ref()) {
+        if let Some(Input::Generated(at)) = self.names.resolve_name(of.get_ref())
+            && is_answer(&&columns[at])
+        {
             self.inputs.insert(Input::Generated(at));
             return at;
         }
@@ -404,13 +413,14 @@ impl Compiler<'_> {
         0
     }
 
-    /// Adds an input that is named outside of a template.
-    fn add_named_input(&mut self, name: &Spanned<String>, place: &str) {
+    /// Adds an input that is named outside of a template. Returns the name as the column itself has it.
+    fn add_named_input(&mut self, name: &Spanned<String>, place: &str) -> String {
+        let own_name = self.names.own_name(name.get_ref()).to_string();
         let source = self.names.source();
         if self.spec.strategy != Strategy::Cell {
             let message = format!("{place} names a column of a row, but this column is made for whole row groups");
             self.errors.push(source.error(name.span(), message).expected("`strategy = \"cell\"`"));
-            return;
+            return own_name;
         }
         let known: Vec<&str> = self.names.row_names().collect();
         match self.names.resolve_name(name.get_ref()) {
@@ -427,5 +437,6 @@ impl Compiler<'_> {
                     .suggest(name.get_ref(), known),
             ),
         }
+        own_name
     }
 }

@@ -23,7 +23,7 @@ use crate::app::data::row_file::{Layout, ParquetCompression, RowFormat};
 use crate::app::run::columns::Fill;
 use crate::app::run::request::Partition;
 use crate::app::template::shape::{Field, Shape};
-use crate::app::template::{Condition, TemplateId, TemplateValue, Templates, variables_of};
+use crate::app::template::{Condition, TemplateId, TemplateValue, Templates, is_same_name, variables_of};
 
 use names::Names;
 use output::{OutputColumn, OutputSource};
@@ -44,6 +44,8 @@ pub struct ResolvedPipeline {
     pub output: Vec<OutputColumn>,
     /// What a line of an export to JSONL has, if the file says.
     pub record: Option<Record>,
+    /// Which rows an export leaves out; `None` for no row. Its column has the name in the output.
+    pub unique: Option<UniqueSpec>,
     /// The compiled templates of all columns.
     pub templates: Templates,
     /// The templates and conditions with their spans in the file.
@@ -155,7 +157,7 @@ impl ResolvedPipeline {
     /// All errors that were found, in file order, each with its place in the pipeline file.
     pub fn resolve(file: &PipelineFile, dataset: Dataset) -> Result<Self, Vec<FileError>> {
         let names = Names::new(file, dataset.columns());
-        let mut errors: Vec<FileError> = names.check_row_key().err().into_iter().collect();
+        let mut errors: Vec<FileError> = names.check_row_key().err().into_iter().chain(names.check_forms()).collect();
         let (mut templates, mut sources) = (Templates::new(), Vec::new());
         let mut columns = Vec::with_capacity(file.columns.len());
         let mut builder = PlanBuilder::new().column(names.root_column());
@@ -173,12 +175,16 @@ impl ResolvedPipeline {
             Some(listed) => listed.iter().map(|column| column.name.get_ref().as_str()).collect(),
             None => output.iter().map(|column| column.name.as_str()).collect(),
         };
-        if let Some(UniqueSpec { column, .. }) = &file.output.unique
-            && !written.contains(&column.get_ref().as_str())
-        {
-            let message = format!("`column` in [output.unique] is no column of the output: `{}`", column.get_ref());
-            let error = file.source.error(column.span(), message).expected(format!("one of: {}", written.join(", ")));
-            errors.push(error.suggest(column.get_ref(), written.iter().copied()));
+        let mut unique = file.output.unique.clone();
+        if let Some(UniqueSpec { column, .. }) = &mut unique {
+            if let Some(own) = written.iter().find(|own| is_same_name(own, column.get_ref())) {
+                *column.get_mut() = (*own).to_string();
+            } else {
+                let message = format!("`column` in [output.unique] is no column of the output: `{}`", column.get_ref());
+                let expected = format!("one of: {}", written.join(", "));
+                let error = file.source.error(column.span(), message).expected(expected);
+                errors.push(error.suggest(column.get_ref(), written.iter().copied()));
+            }
         }
         let record = file.output.record.as_ref().map(|record| {
             let columns: Vec<&str> = written.iter().copied().chain([file.output.row_key.as_str()]).collect();
@@ -201,6 +207,7 @@ impl ResolvedPipeline {
             columns,
             output,
             record,
+            unique,
             templates,
             template_sources: sources,
             row_key: file.output.row_key.clone(),

@@ -1,5 +1,7 @@
 //! Resolves the names in a pipeline file: template variables, upstreams, and the columns of the plan.
 
+use std::ops::Range;
+
 use tidegate_core::pipeline::{Column, PlanError, Strategy};
 use tidegate_core::task::{GroupKind, TaskGroup};
 use toml::Spanned;
@@ -7,7 +9,7 @@ use toml::Spanned;
 use super::location::find_word;
 use super::{GeneratedColumn, Input, request_resource};
 use crate::app::config::pipeline::{ColumnKind, ColumnSpec, FileError, PipelineFile, SourceText};
-use crate::app::template::{names_spelled, normal_form, variables_of};
+use crate::app::template::{is_same_name, names_spelled, normal_form, variables_of};
 
 /// The global functions of templates.
 const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
@@ -53,10 +55,10 @@ impl<'a> Names<'a> {
 
     pub(super) fn check_row_key(&self) -> Result<(), FileError> {
         let key = &self.file.output.row_key;
-        let generated = self.file.columns.iter().find(|column| column.name.get_ref() == key);
+        let generated = self.file.columns.iter().find(|column| is_same_name(column.name.get_ref(), key));
         let (span, owner) = match generated {
             Some(column) => (column.span(), "this column"),
-            None if self.seeds.contains(key) => (0..0, "a column of the dataset"),
+            None if self.seeds.iter().any(|seed| is_same_name(seed, key)) => (0..0, "a column of the dataset"),
             None => return Ok(()),
         };
         Err(self
@@ -65,13 +67,32 @@ impl<'a> Names<'a> {
             .expected("another `row_key` in [output], such as `row_key = \"row_number\"`"))
     }
 
+    /// Returns an error for each generated column with the name of an earlier column in another form of
+    /// Unicode: a name in a third form could mean either. One with the very name is an error of the plan.
+    pub(super) fn check_forms(&self) -> impl Iterator<Item = FileError> {
+        let own_names = self.file.columns.iter().map(|column| (column, self.own_name(column.name.get_ref())));
+        own_names.filter(|(column, first)| column.name.get_ref() != first).map(|(column, first)| {
+            let error = self.duplicate(column.span(), column.name.get_ref(), first);
+            error.help("the two are written in different forms of Unicode, which look the same")
+        })
+    }
+
+    /// Returns the error for a column `name` that has the name of `first`, an earlier column.
+    fn duplicate(&self, span: Range<usize>, name: &str, first: &str) -> FileError {
+        let is_seed = self.seeds.iter().any(|seed| seed == first);
+        let other = if is_seed { "the dataset" } else { "an earlier [[columns]]" };
+        let error = self.source().error(span, format!("the column `{name}` exists already, from {other}"));
+        error.expected("a name that no other column has")
+    }
+
+    /// Returns the value of a row that is called `name`, in any form of Unicode.
     pub(super) fn resolve_name(&self, name: &str) -> Option<Input> {
-        if name == self.file.output.row_key {
-            return Some(Input::RowNumber);
-        }
-        let generated = self.file.columns.iter().position(|column| column.name.get_ref() == name);
-        let seed = || self.seeds.iter().position(|seed| seed == name);
-        generated.map(Input::Generated).or_else(|| seed().map(Input::Seed))
+        self.row_names().position(|own| is_same_name(own, name)).map(|at| self.input_at(at))
+    }
+
+    /// Returns the name of the column or row number that `name` means, in its own form; else `name`.
+    pub(super) fn own_name<'n>(&'n self, name: &'n str) -> &'n str {
+        self.row_names().find(|own| is_same_name(own, name)).unwrap_or(name)
     }
 
     /// Returns the names of all values of a row: those of the dataset, the generated ones, and the row
@@ -151,7 +172,7 @@ impl<'a> Names<'a> {
             Input::Seed(seed) => self.seeds.get(*seed).map(String::as_str),
             Input::Generated(generated) => Some(self.file.columns[*generated].name.get_ref().as_str()),
         });
-        let listed = spec.upstreams.iter().map(|upstream| upstream.get_ref().as_str());
+        let listed = spec.upstreams.iter().map(|upstream| self.own_name(upstream.get_ref()));
         let resolved = column.upstreams.iter().map(|at| self.file.columns[*at].name.get_ref().as_str());
         for upstream in derived.chain(listed).chain(resolved) {
             if !upstreams.iter().any(|known| known == upstream) {
@@ -230,12 +251,7 @@ impl<'a> Names<'a> {
                     .expected(format!("one of: {}", known.join(", ")))
                     .suggest(upstream, known)
             }
-            PlanError::DuplicateColumn { name } => {
-                let other = if self.seeds.contains(name) { "the dataset" } else { "an earlier [[columns]]" };
-                source
-                    .error(at(name), format!("the column `{name}` exists already, from {other}"))
-                    .expected("a name that no other column has")
-            }
+            PlanError::DuplicateColumn { name } => self.duplicate(at(name), name, name),
             PlanError::Cycle { names } => {
                 let first = names.first().map_or("", String::as_str);
                 let ring: Vec<&str> = names.iter().map(String::as_str).chain([first]).collect();

@@ -1,7 +1,10 @@
 use std::path::Path;
 
+use serde_json::json;
+
 use super::*;
 use crate::app::data::DatasetFormat;
+use crate::app::run::columns::FillContext;
 use crate::app::template::object_in_any_form;
 
 const MODEL: &str =
@@ -109,8 +112,113 @@ fn a_template_reads_the_fields_of_rows_by_names_in_any_form() {
         let template = format!("{{{{ rows[0].{written} }}}} {{{{ rows[0] | list | join(\" \") }}}}");
         assert_eq!(rendered(&format!("{name},b"), &template), format!("Ada b {name}"), "a field keeps its name");
     }
-    let template = format!("{{{{ rows[0].{composed} }}}} {{{{ rows[0].{decomposed} }}}}");
-    assert_eq!(rendered(&format!("{decomposed},{composed}"), &template), "Bob Ada", "each is read by its own form");
+}
+
+/// The same name in three forms of Unicode: composed, decomposed, and half of each.
+const FORMS: [&str; 3] = ["pr\u{e9}c\u{e9}dent", "pre\u{301}ce\u{301}dent", "pr\u{e9}ce\u{301}dent"];
+
+#[test]
+fn keys_name_a_column_of_the_dataset_in_any_form() {
+    for (header, written) in FORMS.into_iter().flat_map(|header| FORMS.map(|written| (header, written))) {
+        let text = format!(
+            "{MODEL}[[models]]\nname = \"j\"\ncommand = [\"cat\"]\nmax_parallel = 1\n\
+             [[columns]]\nname = \"a\"\nkind = \"judge\"\nmodel = \"j\"\ninputs = [\"{written}\"]\n\
+             [[columns]]\nname = \"b\"\nkind = \"sampler\"\n\
+             sampler = {{ law = \"subcategory\", of = \"{written}\", values = {{ x = [7] }} }}\n\
+             [[columns]]\nname = \"c\"\nkind = \"sampler\"\nsampler = {{ law = \"bernoulli\", p = 0.5, \
+             cases = [{{ when = \"true\", law = \"timedelta\", of = \"{written}\", low = 1, high = 1, unit = \"day\" }}] }}\n\
+             [[columns]]\nname = \"d\"\nkind = \"expression\"\ntemplate = \"x\"\nupstreams = [\"{written}\"]\n\
+             [output]\ncolumns = [{{ name = \"{written}\" }}, {{ name = \"x\", from = \"{written}.x\" }}]\n\
+             unique = {{ column = \"{header}\" }}\n"
+        );
+        let resolved = resolve_with(&format!("id,{header}\n1,x\n"), &text).unwrap();
+        for column in &resolved.columns[..3] {
+            assert_eq!(column.inputs, [Input::Seed(1)], "{} in {text}", column.name);
+        }
+        let drawn = |at: usize, value: &str| {
+            let column = &resolved.columns[at];
+            let values = TemplateValue::from_pairs(resolved.keyed(column, Input::Seed(1), value.into()));
+            let context = FillContext {
+                column: "x",
+                templates: &resolved.templates,
+                values: &values,
+                row: 0,
+                is_whole_group: false,
+            };
+            match &column.fill {
+                Fill::Judge(fill) => fill.request(context).unwrap(),
+                Fill::Sampler(fill) => fill.fill(context).unwrap(),
+                fill => panic!("{fill:?}"),
+            }
+        };
+        let asked = json!({ "column": "x", "row": 0, "values": { header: "Ada" } });
+        assert_eq!(drawn(0, "Ada"), asked, "a column keeps its name");
+        assert_eq!((drawn(1, "x"), drawn(2, "2024-05-01")), (json!(7), json!("2024-05-02")));
+        let output: Vec<_> = resolved.output.iter().map(|column| (column.name.as_str(), column.source)).collect();
+        assert_eq!(output, [(written, OutputSource::Seed(1)), ("x", OutputSource::Seed(1))]);
+        let unique = resolved.unique.as_ref().unwrap();
+        assert_eq!(unique.column.get_ref(), written, "the output has the name that is listed");
+    }
+}
+
+#[test]
+fn keys_name_a_generated_column_in_any_form() {
+    for (name, written) in FORMS.into_iter().flat_map(|name| FORMS.map(|written| (name, written))) {
+        let answer = format!("\"{name}\"|model = \"m\"|prompt = \"{{{{ note }}}}\"");
+        let resolved = resolve(&[
+            &format!("\"a\"|kind = \"reasoning\"|of = \"{written}\""),
+            &format!("\"b\"|kind = \"model\"|of = \"{written}\""),
+            &format!("\"c\"|kind = \"expression\"|template = \"x\"|upstreams = [\"{written}\", \"note\"]"),
+            &format!(
+                "\"d\"|kind = \"expression\"|strategy = \"full_column\"|template = \"{{{{ rows[0].{written} }}}}\"|upstreams = [\"{written}\"]"
+            ),
+            &answer,
+        ]);
+        let resolved = resolved.unwrap();
+        for column in &resolved.columns[..4] {
+            assert_eq!(column.upstreams, [4], "{}", column.name);
+        }
+        assert_eq!(resolved.output_columns(), ["id", "note", "a", "b", "c", "d", name]);
+        let of_sampler = |of: &str| {
+            let category =
+                format!("\"{name}\"|kind = \"sampler\"|sampler = {{ law = \"category\", values = [\"x\"] }}");
+            let sampler = format!("sampler = {{ law = \"subcategory\", of = \"{of}\", values = {{ y = [1] }} }}");
+            resolve(&[&category, &format!("\"s\"|kind = \"sampler\"|{sampler}")]).unwrap_err()
+        };
+        assert!(of_sampler(written).contains("has no list for \"x\""), "{}", of_sampler(written));
+    }
+}
+
+#[test]
+fn two_columns_whose_names_differ_only_in_their_form_are_an_error() {
+    for (first, second) in FORMS.into_iter().flat_map(|first| FORMS.map(|second| (first, second))) {
+        let constant = "kind = \"expression\"|template = \"x\"";
+        let error = resolve(&[&format!("\"{first}\"|{constant}"), &format!("\"{second}\"|{constant}")]).unwrap_err();
+        let message = format!("p.toml:13:8: the column `{second}` exists already, from an earlier [[columns]]");
+        assert!(error.starts_with(&message), "{error}");
+        assert_eq!(error.contains("in different forms of Unicode"), first != second, "{error}");
+
+        let column =
+            format!("[[columns]]\nname = \"{second}\"\nkind = \"expression\"\ntemplate = \"{{{{ {second} }}}}\"\n");
+        let error = resolve_with(&format!("{first}\nx\n"), &format!("{MODEL}{column}")).unwrap_err();
+        assert!(error.contains(&format!("`{second}` exists already, from the dataset")), "{error}");
+        assert!(!error.contains("may be any of"), "one error is enough: {error}");
+
+        let text = format!("{MODEL}{column}[output]\nrow_key = \"{first}\"\n");
+        let error = resolve_text(&text).unwrap_err();
+        assert!(error.contains("is the key of the row number, and also the name of this column"), "{error}");
+        let error =
+            resolve_with(&format!("{second}\nx\n"), &text.replace(&format!("name = \"{second}\""), "name = \"a\""));
+        assert!(error.unwrap_err().contains("and also the name of a column of the dataset"));
+
+        let listed = format!("{{ name = \"{first}\", from = \"id\" }}, {{ name = \"{second}\", from = \"note\" }}");
+        let text = format!(
+            "{MODEL}[[columns]]\nname = \"a\"\n{}\n[output]\ncolumns = [{listed}]\n",
+            constant.replace('|', "\n")
+        );
+        let error = resolve_text(&text).unwrap_err();
+        assert!(error.contains(&format!("the output has the column `{second}` already")), "{error}");
+    }
 }
 
 #[test]

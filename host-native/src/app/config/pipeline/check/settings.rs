@@ -23,6 +23,7 @@ use crate::app::data::decoding::encoding_of_label;
 #[cfg(not(feature = "parquet"))]
 use crate::app::data::row_file::ParquetCompression;
 use crate::app::provider::address::is_plain_and_far;
+use crate::app::template::is_same_name;
 
 /// The default of `similarity`.
 const DEFAULT_SIMILARITY: f64 = 0.8;
@@ -240,11 +241,11 @@ fn check_output_columns(
     let mut columns: Vec<OutputColumnSpec> = Vec::new();
     for Table(RawOutputColumn { name, from }) in given.into_inner() {
         let name = name.spanned();
-        let is_used = |other: &OutputColumnSpec| other.name.get_ref() == name.get_ref();
-        if name.get_ref() == row_key || columns.iter().any(is_used) {
+        let is_row_key = is_same_name(name.get_ref(), row_key);
+        if is_row_key || columns.iter().any(|other| is_same_name(other.name.get_ref(), name.get_ref())) {
             let message = format!("the output has the column `{}` already", name.get_ref());
             let error = file.error(name.span(), message).expected("a name that no other column of the output has");
-            return Err(if name.get_ref() == row_key { error.help("the row number is always written") } else { error });
+            return Err(if is_row_key { error.help("the row number is always written") } else { error });
         }
         columns.push(OutputColumnSpec { from: from.map_or_else(|| name.clone(), WithSpan::spanned), name });
     }
