@@ -69,8 +69,7 @@ impl Redactor {
 
     /// Returns where the keys in `text` are, also in what its escapes stand for, down to `levels`.
     fn find_keys(&self, text: &[u8], levels: u32) -> Vec<Range<usize>> {
-        let plain = self.keys().flat_map(|key| key.find_iter(text).map(|at| at..at + key.needle().len()));
-        let mut found: Vec<Range<usize>> = plain.collect();
+        let mut found: Vec<Range<usize>> = self.keys().flat_map(|key| find_all(key, text)).collect();
         if levels > 0
             && self.has_keys()
             && let Some(decoded) = Decoded::new(text)
@@ -91,24 +90,21 @@ impl Redactor {
     /// Returns `text` with `[key]` in place of every key. An excerpt, which ends with `…`, may end within a
     /// key: what it has of that is removed.
     pub(crate) fn redact_text(&self, text: &str) -> String {
-        let mut keys = self.find_keys(text.as_bytes(), LEVELS);
-        keys.sort_unstable_by_key(|key| (key.start, key.end));
+        let bytes = text.as_bytes();
+        let keys = self.find_keys(bytes, LEVELS).into_iter().map(|key| (key, "[key]"));
+        let begun_keys = text.match_indices('…').map(|(end, _)| (end - self.partial_key_len(&bytes[..end])..end, ""));
+        let mut hidden: Vec<(Range<usize>, &str)> = keys.chain(begun_keys).collect();
+        hidden.sort_unstable_by_key(|(key, _)| (key.start, key.end));
         let (mut shown, mut end) = (Vec::new(), 0);
-        for key in keys {
+        for (key, instead) in hidden {
             if key.start >= end {
-                shown.extend_from_slice(&text.as_bytes()[end..key.start]);
-                shown.extend_from_slice(b"[key]");
+                shown.extend_from_slice(&bytes[end..key.start]);
+                shown.extend_from_slice(instead.as_bytes());
             }
             end = end.max(key.end);
         }
-        shown.extend_from_slice(&text.as_bytes()[end..]);
-        let text = String::from_utf8_lossy(&shown);
-        let mut parts: Vec<&str> = text.split('…').collect();
-        let last = parts.len() - 1;
-        for part in &mut parts[..last] {
-            *part = part.get(..part.len() - self.partial_key_len(part.as_bytes())).unwrap_or_default();
-        }
-        parts.join("…")
+        shown.extend_from_slice(&bytes[end..]);
+        String::from_utf8_lossy(&shown).into_owned()
     }
 
     /// Returns `bytes` with every key replaced.
@@ -126,9 +122,11 @@ impl Redactor {
 
     /// Returns a whole body with every key replaced, also one that it ends within.
     pub(crate) fn redacted_whole(&self, body: Bytes) -> Bytes {
-        let mut body = BytesMut::from(self.redacted(body));
-        self.redact_end(&mut body);
-        body.freeze()
+        let begun = self.truncated_key_len(&body);
+        let mut shown = BytesMut::from(self.redacted(body));
+        let end = shown.len();
+        shown[end - begun..].fill(b'*');
+        shown.freeze()
     }
 
     /// Replaces every key in the values of these headers, and removes headers whose name contains a key.
@@ -154,14 +152,13 @@ impl Redactor {
         }
     }
 
-    /// Replaces the end of a text that ends within a key, if it has at least half of the key.
+    /// Returns how many bytes at the end of a text that has ended are the beginning of a key, if they are at
+    /// least half of the key.
     ///
     /// A shorter part stays. If it became asterisks, a client that makes a provider quote its guesses would
     /// learn a key one character after the other.
-    pub(crate) fn redact_end(&self, text: &mut [u8]) {
-        let begun = self.begun_key_len(text, true, LEVELS);
-        let end = text.len();
-        text[end - begun..].fill(b'*');
+    fn truncated_key_len(&self, text: &[u8]) -> usize {
+        self.begun_key_len(text, true, LEVELS)
     }
 
     /// Returns how many bytes at the end of `text` may be the beginning of a key, together with the rest of
@@ -172,8 +169,10 @@ impl Redactor {
         let most = longest * MAX_ESCAPE_BYTES.pow(LEVELS);
         let before = &text[..text.len().saturating_sub(most)];
         let text = &text[before.iter().rposition(|byte| !may_be_in_escape(*byte)).map_or(0, |at| at + 1)..];
-        let start = text.len() - self.begun_key_len(text, false, LEVELS);
-        text.len() - escape_start(text, start, LEVELS)
+        match self.begun_key_len(text, false, LEVELS) {
+            0 => 0,
+            len => text.len() - escape_start(text, text.len() - len, LEVELS),
+        }
     }
 
     /// Returns how many bytes at the end of `text` may be the beginning of a key, also in what its escapes
@@ -198,6 +197,17 @@ impl Redactor {
         }
         plain.max(text.len() - decoded.source_index(complete.len() - len))
     }
+}
+
+/// Returns all places of `key` in `text`, also those that overlap: redacting one of them must not hide that
+/// the other is there.
+fn find_all<'t>(key: &'t Finder<'static>, text: &'t [u8]) -> impl Iterator<Item = Range<usize>> + 't {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let start = from + key.find(&text[from..])?;
+        from = start + 1;
+        Some(start..start + key.needle().len())
+    })
 }
 
 impl Keys {
@@ -385,17 +395,54 @@ pin_project! {
         #[pin]
         body: B,
         redactor: Redactor,
-        // Bytes that may be the beginning of a key.
-        pending: BytesMut,
+        pending: Pending,
         has_ended: bool,
         // The error that has ended the body, until it is forwarded after the last bytes.
         error: Option<B::Error>,
     }
 }
 
+/// The end of what has arrived of a body, which may be the beginning of a key.
+#[derive(Debug, Default)]
+struct Pending {
+    /// The bytes as they arrived. A key may begin in another one, so keys are searched here.
+    received: BytesMut,
+    /// The same bytes as they will be forwarded, with asterisks in place of keys.
+    shown: BytesMut,
+}
+
+impl Pending {
+    /// Adds a piece of the body, and returns what may be forwarded.
+    fn add(&mut self, piece: Bytes, redactor: &Redactor) -> Bytes {
+        let (received, shown) = if self.received.is_empty() {
+            (piece.clone(), redactor.redacted(piece))
+        } else {
+            self.received.extend_from_slice(&piece);
+            self.shown.extend_from_slice(&piece);
+            for key in redactor.find_keys(&self.received, LEVELS) {
+                self.shown[key].fill(b'*');
+            }
+            (self.received.split().freeze(), self.shown.split().freeze())
+        };
+        let forwarded = received.len() - redactor.partial_key_len(&received);
+        self.received.extend_from_slice(&received[forwarded..]);
+        self.shown.extend_from_slice(&shown[forwarded..]);
+        shown.slice(..forwarded)
+    }
+
+    /// Returns the rest, because the body has ended.
+    fn end(&mut self, redactor: &Redactor) -> Bytes {
+        let begun = redactor.truncated_key_len(&self.received.split());
+        let mut shown = self.shown.split();
+        let end = shown.len();
+        shown[end - begun..].fill(b'*');
+        shown.freeze()
+    }
+}
+
 impl<B: Body> RedactedBody<B> {
     pub(crate) fn new(body: B, redactor: Redactor) -> Self {
-        Self { body, redactor, pending: BytesMut::new(), has_ended: false, error: None }
+        Self { body, redactor, pending: Pending::default(), has_ended: false, error: None }
     }
 }
 
@@ -418,23 +465,14 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
                 end @ (None | Some(Err(_))) => {
                     *this.has_ended = true;
                     *this.error = end.and_then(Result::err);
-                    let mut rest = this.pending.split();
+                    let rest = this.pending.end(this.redactor);
                     if rest.is_empty() {
                         continue;
                     }
-                    this.redactor.redact_end(&mut rest);
-                    return Poll::Ready(Some(Ok(Frame::data(rest.freeze()))));
+                    return Poll::Ready(Some(Ok(Frame::data(rest))));
                 }
             };
-            let mut data = if this.pending.is_empty() {
-                this.redactor.redacted(data)
-            } else {
-                this.pending.extend_from_slice(&data);
-                this.redactor.redact(&mut this.pending[..]);
-                this.pending.split().freeze()
-            };
-            let begun = this.redactor.partial_key_len(&data);
-            this.pending.extend_from_slice(&data.split_off(data.len() - begun));
+            let data = this.pending.add(data, this.redactor);
             if !data.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
@@ -442,11 +480,11 @@ impl<B: Body<Data = Bytes>> Body for RedactedBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.error.is_none() && (self.has_ended || (self.pending.is_empty() && self.body.is_end_stream()))
+        self.error.is_none() && (self.has_ended || (self.pending.shown.is_empty() && self.body.is_end_stream()))
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (inner, pending) = (self.body.size_hint(), self.pending.len() as u64);
+        let (inner, pending) = (self.body.size_hint(), self.pending.shown.len() as u64);
         let mut hint = SizeHint::new();
         hint.set_lower(inner.lower() + pending);
         if let Some(most) = inner.upper() {
@@ -474,8 +512,12 @@ mod tests {
     }
 
     async fn pieces(pieces: Vec<String>) -> Vec<String> {
+        pieces_by(redactor(), pieces).await
+    }
+
+    async fn pieces_by(redactor: Redactor, pieces: Vec<String>) -> Vec<String> {
         let frames = pieces.into_iter().map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(piece))));
-        let mut body = RedactedBody::new(StreamBody::new(futures_util::stream::iter(frames)), redactor());
+        let mut body = RedactedBody::new(StreamBody::new(futures_util::stream::iter(frames)), redactor);
         let mut out = Vec::new();
         while let Some(frame) = body.frame().await {
             out.push(String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap());
@@ -516,6 +558,32 @@ mod tests {
             let hidden = if hidden > 0 { sent.len() - 4 } else { 0 };
             let expected = format!("{}{}", &sent[..sent.len() - hidden], "*".repeat(hidden));
             assert_eq!(pieces(vec![sent]).await.concat(), expected);
+        }
+    }
+
+    /// A client chooses its key, so it may send the first characters of the provider's.
+    #[tokio::test]
+    async fn a_key_that_begins_with_another_or_contains_one_is_redacted_wherever_a_stream_is_split() {
+        for other in ["sk-provi", "sk-provider/secret+", "provider", "secret+1", "ider/secret+1, and", KEY] {
+            let redactor = redactor().with_keys([other.as_bytes()].into_iter());
+            let text = format!("bad key {KEY}, and {KEY}{KEY}. {}", &KEY[..12]);
+            for at in 0..text.len() {
+                let cut = [&text[..at], &text[at..]].map(str::to_string).to_vec();
+                let shown = pieces_by(redactor.clone(), cut).await.concat();
+                assert_eq!(shown, String::from_utf8_lossy(&redactor.redacted_whole(text.clone().into())), "{at}");
+                let is_hidden = !["sk-prov", "vider", "secret"].iter().any(|part| shown.contains(part));
+                assert!(is_hidden, "{other}: {shown}");
+            }
+            for cut in other.len().min(8)..KEY.len() {
+                let shown = redactor.redact_text(&format!("bad key {}… (HTTP 400)", &KEY[..cut]));
+                let rest = shown.strip_prefix("bad key ").and_then(|rest| rest.strip_suffix("… (HTTP 400)"));
+                assert!(matches!(rest, Some("" | "[key]")), "{other}: {shown}");
+            }
+        }
+        let repeated = Redactor::new([&b"ab/ab/ab"[..]].into_iter());
+        for at in 0..13 {
+            let cut = ["1 ab/ab/ab/ab/"[..at].to_string(), "1 ab/ab/ab/ab/"[at..].to_string()].to_vec();
+            assert_eq!(pieces_by(repeated.clone(), cut).await.concat(), "1 ************");
         }
     }
 

@@ -77,7 +77,7 @@ async fn a_key_quoted_by_a_provider_reaches_no_client_with_any_status() {
 }
 
 #[tokio::test]
-async fn a_key_split_across_two_chunks_of_a_stream_reaches_no_client() {
+async fn a_key_split_across_chunks_of_a_stream_reaches_no_client() {
     for (extra, key) in
         [("api_key_env = \"PROVIDER_KEY\"", "sk-provider"), ("client_key = \"forward\"", "sk-tenant-secret")]
     {
@@ -88,6 +88,15 @@ async fn a_key_split_across_two_chunks_of_a_stream_reaches_no_client() {
         assert!(text.contains("data: {\"key\":\"") && text.contains("data: [DONE]"), "{answer}");
         assert!(!text.contains(half) && !text.contains(&key[key.len() / 2..]), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_client_that_sends_the_first_characters_of_a_key_as_its_own_sees_no_more_of_it() {
+    let world = World::new("api_key_env = \"PROVIDER_KEY\"", "").await;
+    let headers = CLIENT.replace("sk-tenant-secret", "sk-provi");
+    let answer = call(&world, "POST", CHAT, &headers, "{\"model\":\"cuts\"}").await;
+    let text: String = answer.split("\r\n").collect();
+    assert!(text.contains(&format!("{}\"}}", "*".repeat("sk-provider".len()))), "{answer}");
 }
 
 #[tokio::test]

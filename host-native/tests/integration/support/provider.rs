@@ -201,11 +201,13 @@ fn quote(status: u32, key: &str) -> Response {
     (status, headers, Json(error)).into_response()
 }
 
-/// Streams the key with one chunk for each half.
+/// Streams the key in three chunks: half of it, the rest but for two characters, and those.
 fn split_key(key: &str) -> Response {
     let (sender, receiver) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
     let (first, second) = key.split_at(key.len() / 2);
-    let pieces = [format!("data: {{\"key\":\"{first}"), format!("{second}\"}}\n\n"), "data: [DONE]\n\n".to_string()];
+    let (second, last) = second.split_at(second.len() - 2);
+    let end = format!("{last}\"}}\n\n");
+    let pieces = [format!("data: {{\"key\":\"{first}"), second.to_string(), end, "data: [DONE]\n\n".to_string()];
     tokio::spawn(async move {
         for piece in pieces {
             let _ = sender.send(Ok(piece.into())).await;
