@@ -8,7 +8,7 @@
 //! parsers, in modules that are called `fuzz`, too.
 //!
 //! `cargo test` runs each target for a second. `tests/run fuzz` runs each for a minute, and
-//! `BOLERO_RANDOM_TEST_TIME_MS=3600000 cargo test -p tidegate-native --all-features --lib fuzz::` for an
+//! `BOLERO_RANDOM_TEST_TIME_MS=3600000 cargo test --workspace --all-features --lib fuzz::` for an
 //! hour. A failure prints the shrunken changes and `BOLERO_RANDOM_SEED`, which repeats it.
 
 mod data;
