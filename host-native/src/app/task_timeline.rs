@@ -28,6 +28,7 @@ use tidegate_core::request::event::{EventScope, RequestEvent, RequestEventPayloa
 use tidegate_core::time::Instant;
 
 use crate::app::error::{Error, Exit};
+use crate::app::template::is_same_name;
 use crate::observe::jsonl::EventNames;
 use crate::observe::names;
 
@@ -148,7 +149,9 @@ impl RowTimeline {
     }
 
     fn of(request: &TimelineRequest, names: EventNames) -> Result<Self, TimelineError> {
-        if let Some(column) = request.column.as_ref().filter(|column| !names.columns.contains(column)) {
+        if let Some(column) = &request.column
+            && !names.columns.iter().any(|name| is_same_name(name, column))
+        {
             return Err(TimelineError::Column { column: column.clone(), known: names.columns.join(", ") });
         }
         let size = u64::from(names.row_group_size.max(1));
@@ -182,7 +185,7 @@ impl RowTimeline {
         let Some(about) = about.filter(|about| self.is_about(about)) else { return };
         let number = about.column.map(ColumnId::index);
         let name = number.and_then(|number| self.names.columns.get(number));
-        if column.is_some_and(|column| name.is_none_or(|name| name != column)) {
+        if column.is_some_and(|column| name.is_none_or(|name| !is_same_name(name, column))) {
             return;
         }
         let text = match line {

@@ -104,6 +104,15 @@ fn every_event_of_a_call_names_an_execution_that_the_scheduler_started() {
 }
 
 #[test]
+fn a_timeline_finds_a_column_whose_name_is_written_in_another_form_of_unicode() {
+    let scratch = run_with_events();
+    let text = std::fs::read_to_string(scratch.path("events.jsonl")).unwrap();
+    scratch.write("accents.jsonl", &text.replace("\"title\"", "\"titl\u{e9}\""));
+    let column = ["timeline", "accents.jsonl", "--row", "1", "--column", "title\u{301}"];
+    scratch.run(&column).assert(0, &[" ended: done"]);
+}
+
+#[test]
 fn a_timeline_that_cannot_be_printed_reports_the_reason() {
     let scratch = run_with_events();
     let assert_rejected = |arguments: &[&str], why: &str| scratch.run(arguments).assert(2, &[why]);

@@ -9,6 +9,7 @@ use glob::MatchOptions;
 use super::column_type::ColumnType;
 use super::digest::FileDigest;
 use super::{Dataset, DatasetError, DatasetFormat, Row, Source};
+use crate::app::template::is_same_name;
 
 /// The files of a dataset, in the order of their names, with at least one row each.
 #[derive(Debug)]
@@ -79,7 +80,10 @@ pub(super) fn join(datasets: Vec<Dataset>) -> Result<Dataset, DatasetError> {
             if let Source::Jsonl(_) = dataset.source {
                 dataset.reorder_columns(&first.columns);
             }
-            if dataset.columns != first.columns {
+            let mut names = dataset.columns.iter().zip(&first.columns);
+            let is_same = dataset.columns.len() == first.columns.len()
+                && names.all(|(name, of_first)| is_same_name(name, of_first));
+            if !is_same {
                 let message = format!(
                     "its columns are {}, and those of {} are {}: expected the same columns in the same order",
                     dataset.columns.join(", "),
@@ -108,7 +112,7 @@ pub(super) fn join(datasets: Vec<Dataset>) -> Result<Dataset, DatasetError> {
 impl Dataset {
     /// Gives the columns this order, if they are these columns.
     pub(super) fn reorder_columns(&mut self, order: &[String]) {
-        let at = |name: &String| self.columns.iter().position(|column| column == name);
+        let at = |name: &String| self.columns.iter().position(|column| is_same_name(column, name));
         let Some(places) = order.iter().map(at).collect::<Option<Vec<_>>>() else { return };
         if places.len() == self.columns.len() {
             self.column_types = places.iter().map(|place| self.column_types[*place]).collect();

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::indexed_text::IndexedText;
 use super::{Dataset, DatasetError, Row, Source, check_columns};
 use crate::app::data::column_type::ColumnType;
+use crate::app::template::is_same_name;
 
 /// Checks all rows and indexes where they start. Keeps no row in memory.
 pub(super) fn scan(path: &Path, mut text: IndexedText) -> Result<Dataset, DatasetError> {
@@ -107,11 +108,13 @@ fn json_message(error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the values of `fields` in the order of `columns`. Fails unless the names match one to one.
+/// Returns the values of `fields` in the order of `columns`. Fails unless the names match one to one, in
+/// whatever form of Unicode.
 fn in_column_order(columns: &[String], mut fields: Vec<(String, Value)>) -> Result<Row, String> {
     let mut values = Vec::with_capacity(columns.len());
     for column in columns {
-        let Some(index) = fields.iter().position(|(name, _)| name == column) else {
+        let exactly = fields.iter().position(|(name, _)| name == column);
+        let Some(index) = exactly.or_else(|| fields.iter().position(|(name, _)| is_same_name(name, column))) else {
             return Err(format!("the row has no `{column}`, which the first row has (write null for no value)"));
         };
         values.push(fields.swap_remove(index).1);

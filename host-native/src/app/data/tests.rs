@@ -189,6 +189,33 @@ fn the_files_of_a_directory_or_a_pattern_are_one_dataset_in_the_order_of_their_n
 }
 
 #[test]
+fn names_of_columns_may_differ_between_rows_and_files_in_their_form_of_unicode() {
+    let (composed, decomposed) = ("\u{e9}", "e\u{301}");
+    let rows = format!("{{\"a\":1,\"{composed}\":2}}\n{{\"{decomposed}\":4,\"a\":3}}\n");
+    let dataset = jsonl(&rows).unwrap();
+    assert_eq!(dataset.columns(), ["a", composed]);
+    assert_eq!(row(&dataset, 1), [json!(3), json!(4)]);
+    let both = format!("{{\"{composed}\":1}}\n{{\"{composed}\":1,\"{decomposed}\":1}}\n");
+    let error = format!("d.jsonl:2: the row has `{decomposed}`, which the first row does not have");
+    assert_eq!(jsonl(&both).unwrap_err(), error);
+
+    let header = |name: &str| format!("{name},b\n1,2\n");
+    let other_order = format!("{{\"b\":4,\"{decomposed}\":3}}\n");
+    let directory = directory(&[
+        ("a.csv", &header(composed)),
+        ("b.csv", &header(decomposed)),
+        ("a.jsonl", &format!("{{\"{composed}\":1,\"b\":2}}\n")),
+        ("b.jsonl", &other_order),
+    ]);
+    for format in [DatasetFormat::Csv, DatasetFormat::Jsonl] {
+        let dataset = Dataset::load(directory.path(), format, None).unwrap();
+        assert_eq!(dataset.columns(), [composed, "b"]);
+        let expected = if format == DatasetFormat::Csv { [json!("1"), json!("2")] } else { [json!(3), json!(4)] };
+        assert_eq!(row(&dataset, 1), expected);
+    }
+}
+
+#[test]
 fn files_that_are_no_dataset_together_are_rejected_with_the_file() {
     let directory = directory(&[("a.csv", "x,y\n1,2\n"), ("b.csv", "y,x\n1,2\n"), ("sub/c.csv", "x,y\n")]);
     let root = directory.path().display().to_string();

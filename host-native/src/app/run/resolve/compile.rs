@@ -29,7 +29,7 @@ use crate::app::run::columns::structure::AnswerFormat;
 use crate::app::run::columns::tools::ToolSet;
 use crate::app::run::columns::validation::{Check, ValidationFill};
 use crate::app::run::columns::{AnswerPart, Fill, ValueTemplate};
-use crate::app::template::{Condition, TemplateId, Templates};
+use crate::app::template::{Condition, TemplateId, Templates, is_same_name};
 
 /// Compiles the column at `index` of the file.
 ///
@@ -393,9 +393,8 @@ impl Compiler<'_> {
     fn answer_column(&mut self, of: &Spanned<String>) -> usize {
         let is_answer = |spec: &&ColumnSpec| spec.kind.chat().is_some() && spec.strategy == self.spec.strategy;
         let columns = &self.names.file.columns;
-        if let Some(Input::Generated(at)) = self.names.resolve_name(of.get_ref())
-            && is_answer(&&columns[at])
-        {
+        let is_of = |spec: &ColumnSpec| is_answer(&spec) && is_same_name(spec.name.get_ref(), of.get_ref());
+        if let Some(at) = columns.iter().position(is_of) {
             self.inputs.insert(Input::Generated(at));
             return at;
         }

@@ -240,8 +240,10 @@ impl<'a> Names<'a> {
         let at = |name: &str| self.columns_named(name).next_back().map_or(0..0, ColumnSpec::span);
         match error {
             PlanError::UnknownUpstream { column, upstream, .. } => {
-                let listed =
-                    self.columns_named(column).flat_map(|spec| &spec.upstreams).find(|name| name.get_ref() == upstream);
+                let listed = self
+                    .columns_named(column)
+                    .flat_map(|spec| &spec.upstreams)
+                    .find(|name| is_same_name(name.get_ref(), upstream));
                 let known: Vec<&str> = self.row_names().filter(|name| *name != self.file.output.row_key).collect();
                 source
                     .error(
