@@ -14,16 +14,23 @@ use tidegate_core::request::Outcome;
 pub(crate) fn transport_error_outcome(error: &reqwest::Error) -> Outcome {
     // On a connection that is set up, such an error comes after the provider may have processed the call.
     // Only the lack of a client certificate is reported there by TLS 1.3, before the server reads a request.
-    let is_at_start = |tls: &rustls::Error| error.is_connect() || is_certificate_required(tls);
+    let is_not_sent = error.is_connect() || is_unsent(error);
+    let is_at_start = |tls: &rustls::Error| is_not_sent || is_certificate_required(tls);
     if tls_error(error).is_some_and(is_at_start) {
         Outcome::TlsFailed
-    } else if error.is_connect() {
+    } else if is_not_sent {
         Outcome::ConnectionFailed
     } else if error.is_timeout() {
         Outcome::ProviderTimeout
     } else {
         Outcome::ProviderFailure
     }
+}
+
+/// Returns whether a connection was set up and closed before any of the request was sent. The cause may be
+/// lost: hyper drops it if the connection is closed between the end of its handshake and the request.
+pub(crate) fn is_unsent(error: &(dyn Error + 'static)) -> bool {
+    cause_of::<hyper::Error>(error).is_some_and(hyper::Error::is_canceled)
 }
 
 /// Returns the cause of an error if it is one of TLS that every retry would repeat.

@@ -23,7 +23,7 @@ use super::answer::{self, CallError};
 use super::key::ApiKey;
 use super::rate_feedback;
 use super::redact::Redactor;
-use crate::http::transport_error::{cause_of, tls_error};
+use crate::http::transport_error::{cause_of, is_unsent, tls_error};
 use crate::http::{read_head, transport_error_outcome};
 
 /// The maximum size of a response body. A larger one is unreadable.
@@ -31,6 +31,9 @@ pub(super) const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// The maximum number of bytes that are read from the body of an error response, for its message.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
+
+/// How many connections a server may close before the request that each was opened for, at its first call.
+const MAX_UNSENT: usize = 3;
 
 /// A URL, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -249,7 +252,8 @@ impl HttpClient {
             Some(timeout) => request.timeout(timeout.into()),
             None => request,
         };
-        let response = request.headers(self.headers.clone()).send().await.map_err(|error| self.send_error(error))?;
+        let request = request.headers(self.headers.clone());
+        let response = self.send(request).await.map_err(|error| self.send_error(error))?;
         self.has_responded.store(true, Ordering::Relaxed);
         let status = response.status();
         rate_feedback::record(read_head(status, response.headers(), SystemTime::now()).corrections);
@@ -259,6 +263,21 @@ impl HttpClient {
         let headers = response.headers().clone();
         let body = read_error_body(response).await;
         answer::error_for(status, &headers, &body, SystemTime::now()).map_or(Ok(()), Err)
+    }
+
+    /// Sends a request. As long as the server has not responded to any, a request that was not sent because
+    /// the server closed the new connection is sent on another one: in TLS 1.3, a server that requires a
+    /// certificate does that, and if it is quick, the error does not say so.
+    async fn send(&self, mut request: reqwest::RequestBuilder) -> reqwest::Result<reqwest::Response> {
+        for _ in 0..MAX_UNSENT {
+            let copy = if self.has_responded.load(Ordering::Relaxed) { None } else { request.try_clone() };
+            let Some(copy) = copy else { break };
+            match request.send().await {
+                Err(error) if is_unsent(&error) => request = copy,
+                result => return result,
+            }
+        }
+        request.send().await
     }
 
     /// Returns the error of a request that has no response.
@@ -365,10 +384,10 @@ fn is_not_http(error: &(dyn Error + 'static)) -> bool {
 /// Returns whether the server closed the connection before its response.
 fn is_closed(error: &(dyn Error + 'static)) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-    // It is canceled if the connection is closed before the whole request is written.
-    let is_cut = |error: &hyper::Error| error.is_incomplete_message() || error.is_canceled();
     let is_reset = |error: &io::Error| matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset);
-    cause_of(error).is_some_and(is_cut) || cause_of(error).is_some_and(is_reset)
+    is_unsent(error)
+        || cause_of(error).is_some_and(hyper::Error::is_incomplete_message)
+        || cause_of(error).is_some_and(is_reset)
 }
 
 fn certificate_remedy(error: &CertificateError) -> Option<&'static str> {
