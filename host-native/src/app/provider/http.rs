@@ -416,10 +416,14 @@ fn certificate_remedy(error: &CertificateError) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
+
+    const EMPTY_RESPONSE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
     /// Returns the error for a server that sends `text` and then closes the connection or, if `stalls`, sends
     /// nothing more.
@@ -464,10 +468,14 @@ mod tests {
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        // What the server does with each connection now: its answer, and whether it reads the request before.
+        let (behave, behaviour) = tokio::sync::watch::channel(("", true));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let accepted = Arc::clone(&connections);
         tokio::spawn(async move {
-            let response = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-            for (answer, reads) in [("", true), ("", false), (response, true), ("", true)] {
-                let (mut socket, _) = listener.accept().await.unwrap();
+            while let Ok((mut socket, _)) = listener.accept().await {
+                accepted.fetch_add(1, Ordering::SeqCst);
+                let (answer, reads) = *behaviour.borrow();
                 // A socket that is closed with bytes to read is reset.
                 if reads {
                     let _ = socket.read(&mut [0; 4096]).await;
@@ -480,16 +488,41 @@ mod tests {
         let timeout = Duration::from_secs(20);
         let client = HttpClient::new(HttpEndpoint { url, api_key: None, authorities: None, timeout }).unwrap();
         let hint = "if the server uses TLS, its address begins with https";
-        for how in ["closed", "reset"] {
+        for reads in [true, false] {
+            behave.send(("", reads)).unwrap();
             let error = client.post(&"x", |_| Ok(())).await.unwrap_err();
             assert!(
                 matches!(error, CallError::Connection { .. }) && error.to_string().ends_with(hint),
-                "{how}: {error}"
+                "{reads}: {error}"
             );
+            // A request that the server has read is not sent again.
+            assert!(!reads || connections.load(Ordering::SeqCst) == 1);
         }
+        behave.send((EMPTY_RESPONSE, true)).unwrap();
         client.post(&"x", |_| Ok(())).await.unwrap();
+        behave.send(("", true)).unwrap();
         let after = client.post(&"x", |_| Ok(())).await.unwrap_err().to_string();
         assert!(!after.contains(hint), "{after}");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_a_new_connection_did_not_take_is_sent_on_another() {
+        let mut answered = 0;
+        // Whether the client writes before the connection is closed, and then must not send again, is chance.
+        for _ in 0..50 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+            tokio::spawn(async move {
+                drop(listener.accept().await.unwrap());
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let _ = socket.read(&mut [0; 4096]).await;
+                let _ = socket.write_all(EMPTY_RESPONSE.as_bytes()).await;
+            });
+            let timeout = Duration::from_secs(20);
+            let client = HttpClient::new(HttpEndpoint { url, api_key: None, authorities: None, timeout }).unwrap();
+            answered += u32::from(client.post(&"x", |_| Ok(())).await.is_ok());
+        }
+        assert!(answered > 0);
     }
 
     #[tokio::test]
