@@ -1,8 +1,8 @@
 //! Classification of calls that ended without a response, or within it.
 //!
 //! An error of TLS that every retry would repeat is distinguished from an outage: the certificate of the
-//! server is not accepted, the server does not use TLS, the two sides have no version of TLS in common, or
-//! the server requires a certificate of its clients.
+//! server is not accepted, the server does not use TLS, the two sides have no version or cipher in common,
+//! the server has no certificate for the name, or it requires one of its clients.
 
 use std::error::Error;
 use std::io;

@@ -23,9 +23,10 @@
 //! Responses are classified as by the [`tower`](crate::middleware::tower) layer, with two differences:
 //!
 //! - The error of a call that brought no response is classified further: a timeout of the client is a
-//!   provider timeout, and a connection that cannot be made is a failed connection, or an error of TLS if the
-//!   certificate of the server is not accepted or it does not use TLS. A request that cannot be built, or
-//!   that another middleware fails, is unexpected and does not count against the provider.
+//!   provider timeout, and a connection that cannot be made is a failed connection, or an error of TLS if
+//!   each retry would repeat it, such as that of a certificate that is not accepted or of a server without
+//!   TLS. A request that cannot be built, or that another middleware fails, is unexpected and does not count
+//!   against the provider.
 //! - The body of a 4xx response is read before the response is returned, for at most 250 ms and 64 KiB, so
 //!   that it refines the outcome even if the caller never reads it. The caller still gets the whole body.
 //!

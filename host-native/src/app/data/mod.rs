@@ -4,7 +4,7 @@
 //! needed. All rows must have the same columns. A row with other columns is rejected with its file and line:
 //! a run that silently skips input is worse than a run that does not start.
 //!
-//! The check is one pass. It keeps no rows, only the byte offset of every 64th row of a text format, so a
+//! The check is one pass. It keeps no rows, only the byte offset of every 32nd row of a text format, so a
 //! dataset uses memory for the rows in progress only.
 
 pub mod column_type;

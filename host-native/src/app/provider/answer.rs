@@ -15,7 +15,7 @@
 //! | incomplete body | broken; costs the estimated usage | yes |
 //! | no response within the timeout | timeout; costs the estimated usage | yes |
 //! | connection refused or reset, or name not resolved | no connection | yes |
-//! | a certificate that is not accepted, or TLS on one side only | TLS failed | no |
+//! | a server whose certificate or kind of TLS is not accepted, or that requires a certificate of its clients | TLS failed | no |
 //! | none, because an image or a recording cannot be read | not sent; costs nothing | no |
 
 use std::fmt;

@@ -67,7 +67,7 @@ impl fmt::Debug for RequestExtras {
     }
 }
 
-/// Posts JSON to one URL.
+/// Sends requests to one URL.
 #[derive(Clone)]
 pub struct HttpClient {
     http: reqwest::Client,

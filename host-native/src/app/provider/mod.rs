@@ -1,7 +1,8 @@
 //! Clients of models: OpenAI-compatible endpoints, Anthropic's, HTTP judges, and commands on this machine.
 //!
-//! A client makes one attempt per call and never retries. The core decides whether and when to retry; this
-//! module only classifies the response (see [`answer`]).
+//! A client makes one attempt per call. The core decides whether and when to retry; this module only
+//! classifies the response (see [`answer`]). A request that a new connection closed without taking is no
+//! attempt: until the server has responded, it is sent on another connection.
 
 pub(crate) mod address;
 pub mod answer;

@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `incomplete`, `max_output_tokens` | the answer is truncated |
 //! | `incomplete`, `content_filter` | [`CallError::ContentFiltered`] |
-//! | `failed` | the error that the answer states |
+//! | `failed`, `cancelled` | the error that the answer states, else [`CallError::Unreadable`] |
 //! | any other; a part of the type `refusal` is [`CallError::Refused`] | the answer is complete |
 //!
 //! A message with the `phase` `commentary` says what the model does before it answers. It is no part of the

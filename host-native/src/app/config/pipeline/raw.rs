@@ -142,7 +142,7 @@ pub(super) struct RawModel {
     /// The timeout of one call. Default: 60s
     pub(super) timeout: Option<WithSpan<DurationText>>,
     /// The algorithm that limits the calls in flight, up to `max_parallel`. Default: tide; aimd if there is a
-    /// table `aimd`
+    /// table `aimd`; fixed with `mode = "batch"`
     pub(super) limit: Option<WithSpan<LimitName>>,
     /// Settings of AIMD. The table selects AIMD and cannot be combined with another `limit`
     pub(super) aimd: Option<WithSpan<Table<RawAimd>>>,
