@@ -93,8 +93,9 @@ pub struct CheckArgs {
 }
 
 /// The text below the options of `check`.
-const CHECK_HELP: &str = "Calls each model that a column uses once, for one token or the embedding of one word. Of judges, models of \
-    images and those with `mode = \"batch\"`, only the address is called, without a cost. \
+const CHECK_HELP: &str = "Calls each model that a column uses once, for one token or the embedding of one word. Of judges with a \
+    `url`, models of images and those with `mode = \"batch\"`, only the address is called, without a cost. Of judges with a \
+    `command`, only the program is looked up. \
     `run --dry-run` checks the same without calls. Exit codes: 0 if everything is fine, otherwise the exit code of a run \
     with the same problem.";
 
