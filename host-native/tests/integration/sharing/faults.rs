@@ -211,11 +211,11 @@ impl Load {
 
     /// Waits until these proxies have answered twice as many requests as can wait at one.
     pub(super) async fn until_answered(&self, proxies: &[usize]) {
-        for proxy in proxies {
-            let answered = || self.answered[*proxy].load(Ordering::SeqCst);
-            let enough = answered() + 2 * REQUESTS;
-            until(async || answered(), |answered| *answered >= enough).await;
-        }
+        let answered = || proxies.iter().map(|proxy| self.answered[*proxy].load(Ordering::SeqCst)).collect::<Vec<_>>();
+        let before = answered();
+        // All of them at the same time: a lease does not last for one after the other on a slow machine.
+        let is_enough = |(answered, before): (&u32, &u32)| *answered >= before + 2 * REQUESTS;
+        until(async || answered(), |answered| answered.iter().zip(&before).all(is_enough)).await;
     }
 
     /// Ends the requests. Each was answered with 200.
