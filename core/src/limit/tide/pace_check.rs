@@ -11,7 +11,8 @@
 //!   eight times the pace, with no more in flight than were accepted before. A rate refuses seven of eight of
 //!   these calls; a pool refuses its usual share. The pace passes if the refused fraction is at least two
 //!   thirds of the way from the share to what a rate refuses. Each passed test doubles the refusals needed
-//!   for the next.
+//!   for the next. A refusal after as many calls as the one before does not count towards a test: a window of
+//!   time accepts the same number again and again, and a pool does not.
 
 /// Calls over which the mean number of calls in flight is taken.
 const MEMORY: f64 = 32.0;
@@ -23,6 +24,10 @@ const HIGH_REFUSALS: u32 = 2;
 /// With at least this many calls between two refusals, the pace is right: a quickened pace is refused about
 /// this often.
 const FEW: u64 = 48;
+/// A number of calls between two refusals that differs from the one before by at most this part of it is the same
+/// number. From this many calls on, this is hardly chance.
+const SAME_PART: u64 = 8;
+const LEAST_SAME: u64 = 4;
 /// Early refusals before a test. Each passed test doubles the number, this many times at most.
 const EARLY_REFUSALS: u32 = 6;
 const DOUBLINGS: u32 = 12;
@@ -52,6 +57,8 @@ pub(super) struct PaceCheck {
     /// Early refusals, and the calls accepted between them.
     early_refusals: u32,
     calls: u64,
+    /// The calls between the last two refusals.
+    last_calls: u64,
     test: Option<Test>,
     /// Tests that the pace passed.
     passed: u32,
@@ -83,7 +90,9 @@ impl PaceCheck {
         if calls >= FEW {
             (self.early_refusals, self.calls) = (0, 0);
         }
-        if calls >= FEW || is_quickened {
+        let before = core::mem::replace(&mut self.last_calls, calls);
+        let is_same = calls >= LEAST_SAME && calls.abs_diff(before) <= calls / SAME_PART;
+        if calls >= FEW || is_quickened || is_same {
             return false;
         }
         self.early_refusals += 1;
@@ -131,5 +140,21 @@ impl PaceCheck {
             return None;
         }
         Some(share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_after_different_numbers_of_calls_begin_a_test_and_those_after_equal_numbers_do_not() {
+        let mut pool = PaceCheck::default();
+        let begins = [20, 9, 31, 4, 26, 13].map(|calls| pool.on_refused(calls, false));
+        assert_eq!(begins, [false, false, false, false, false, true]);
+        // A window of time that accepts twenty calls, one more or one less.
+        let mut window = PaceCheck::default();
+        let begins = (0..1_000).filter(|nth| window.on_refused(20 + nth % 2, false)).count();
+        assert_eq!(begins, 0);
     }
 }

@@ -5,10 +5,14 @@
 //! was cut, it is measured on calls with at most three quarters of that limit in flight.
 //!
 //! ```text
-//! within the share   recent <= base + (1 - base) x 1/4      base: refused fraction at low load
-//!                                                           recent: refused fraction of the last calls
-//!              and   runs   <= base + (1 - base) x 1/2      runs: fraction of refusals that follow a refusal
+//! within the share   recent <= base + margin(1/4)     base: refused fraction at low load
+//!                                                     recent: refused fraction of the last calls
+//!              and   runs   <= base + margin(1/2)     runs: fraction of refusals that follow a refusal
+//!
+//! margin(part)^2     = ((1 - base) x part)^2 + base x (1 - base) / n     n: calls that base is measured on
 //! ```
+//!
+//! The second term of the margin is the variance of `base`, which is high after a few calls.
 //!
 //! While this holds, a refusal does not change the limit. A provider that refuses no single call has no
 //! share, and each of its refusals counts. A rate also refuses single calls, but in runs: one after the other
@@ -16,7 +20,9 @@
 //! its refusals counts, too.
 //!
 //! If more is refused, the limit gives up a quarter. It then climbs fast only to seven eighths of the limit
-//! that was too high, and higher after a time that doubles with each failure.
+//! that was too high, and higher after a time that doubles with each failure. If more than three fifths are
+//! refused at what counts as low load, the load is not low: the limit that counts as too high is halved, and
+//! the share is measured again.
 //!
 //! Google's client-side throttling compares accepted with sent calls in the same way (Site Reliability
 //! Engineering, 2016, chapter 21).
@@ -53,6 +59,10 @@ pub(super) struct RefusedShare {
     runs: f64,
     /// The limit at which more than the share was refused.
     too_many: u32,
+    /// The value before, and the first grant at the present one. A refusal counts by the value at its grant.
+    too_many_before: u32,
+    changed_at: u64,
+    next_grant: u64,
     /// Calls since then, and how often in a row that limit was about the same.
     calls: u32,
     found: u32,
@@ -60,12 +70,13 @@ pub(super) struct RefusedShare {
 
 impl RefusedShare {
     /// Records that a call is sent with `in_flight` calls in flight, itself included.
-    pub(super) fn on_grant(&mut self, in_flight: u32) {
+    pub(super) fn on_grant(&mut self, grant: u64, in_flight: u32) {
+        self.next_grant = grant + 1;
         self.recent -= self.recent / memory(in_flight);
         self.calls = self.calls.saturating_add(1);
-        if self.is_low_load(in_flight) {
+        if is_low_load(in_flight, self.too_many) {
             self.seen = self.seen.saturating_add(1);
-            self.base -= self.base / f64::from(self.seen).min(LONG * MEMORY);
+            self.base -= self.base / self.measured_on();
         }
     }
 
@@ -76,9 +87,19 @@ impl RefusedShare {
         let follows = grant > 0 && self.last == Some(grant - 1);
         self.runs += (f64::from(u8::from(follows)) - self.runs) / runs_memory(in_flight);
         self.last = Some(grant);
-        if self.is_low_load(in_flight) {
-            self.base += 1.0 / f64::from(self.seen.max(1)).min(LONG * MEMORY);
+        let too_many = if grant < self.changed_at { self.too_many_before } else { self.too_many };
+        if is_low_load(in_flight, too_many) {
+            self.base += 1.0 / self.measured_on();
+            if self.base > MOST && self.too_many > 1 && self.seen >= 2 * FEWEST {
+                self.set_too_many(self.too_many / 2);
+                self.seen = FEWEST;
+            }
         }
+    }
+
+    /// Returns the calls that the base fraction is measured on.
+    fn measured_on(&self) -> f64 {
+        f64::from(self.seen.max(1)).min(LONG * MEMORY)
     }
 
     /// Sets the share from the refused fraction at any pace, unless it is measured already.
@@ -90,18 +111,20 @@ impl RefusedShare {
         }
     }
 
-    fn is_low_load(&self, in_flight: u32) -> bool {
-        in_flight <= (self.too_many / 4 * 3).max(1)
-    }
-
     /// Records that more than the share was refused at this limit.
     pub(super) fn on_cut(&mut self, limit: u32) {
         let room = self.too_many / 4 + 1;
         self.found = if limit.abs_diff(self.too_many) <= room { self.found + 1 } else { 0 };
-        self.too_many = limit;
+        self.set_too_many(limit);
         self.calls = 0;
         self.recent = self.base;
         self.runs = self.base;
+    }
+
+    fn set_too_many(&mut self, limit: u32) {
+        self.too_many_before = self.too_many;
+        self.too_many = limit;
+        self.changed_at = self.next_grant;
     }
 
     /// Returns whether the limit may grow fast at this value.
@@ -118,9 +141,19 @@ impl RefusedShare {
 
     /// Returns whether no more than the share is refused.
     pub(super) fn is_within_share(&self) -> bool {
-        let most = |margin: f64| self.base + (1.0 - self.base) * margin;
-        self.is_known() && self.recent <= most(MARGIN) && self.runs <= most(RUNNING)
+        let variance = self.base * (1.0 - self.base) / self.measured_on();
+        let is_within = |fraction: f64, part: f64| {
+            let above = (fraction - self.base).max(0.0);
+            let margin = (1.0 - self.base) * part;
+            above * above <= margin * margin + variance
+        };
+        self.is_known() && is_within(self.recent, MARGIN) && is_within(self.runs, RUNNING)
     }
+}
+
+/// Returns whether so many calls in flight are far below `too_many`.
+fn is_low_load(in_flight: u32, too_many: u32) -> bool {
+    in_flight <= (too_many / 4 * 3).max(1)
 }
 
 /// Returns the calls in the recent fraction: more at a higher load, where refusals vary more.
@@ -131,4 +164,53 @@ fn memory(in_flight: u32) -> f64 {
 /// Returns the refusals in the measure of runs.
 fn runs_memory(in_flight: u32) -> f64 {
     RUNS.max(f64::from(in_flight) / 8.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends calls with `in_flight` in flight from grant number `from` on. Returns the next grant.
+    fn send(share: &mut RefusedShare, from: u64, calls: u64, in_flight: u32) -> u64 {
+        (from..from + calls).for_each(|grant| share.on_grant(grant, in_flight));
+        from + calls
+    }
+
+    #[test]
+    fn a_refusal_counts_at_low_load_if_the_load_was_low_when_the_call_was_sent() {
+        let mut share = RefusedShare::default();
+        share.learn(0.5);
+        share.on_cut(100);
+        send(&mut share, 0, 40, 60);
+        // Sixty calls are low load below a hundred, but not below sixty.
+        share.on_cut(60);
+        (0..20).for_each(|grant| share.on_refused(2 * grant, 60));
+        assert!((0.45..0.55).contains(&share.base), "half of the calls were refused, not {}", share.base);
+    }
+
+    #[test]
+    fn a_load_at_which_more_than_any_share_is_refused_is_not_low() {
+        let mut share = RefusedShare::default();
+        share.learn(0.5);
+        share.on_cut(9);
+        let mut next = 0;
+        for _ in 0..40 {
+            next = send(&mut share, next, 1, 6);
+            share.on_refused(next - 1, 6);
+        }
+        assert!(!share.is_known() || share.too_many < 9);
+        // At lower loads every second call is refused.
+        for _ in 0..64 {
+            next = send(&mut share, next, 2, 1);
+            share.on_refused(next - 1, 1);
+        }
+        assert!(share.is_known() && (0.45..0.6).contains(&share.base), "measured again: {}", share.base);
+    }
+
+    #[test]
+    fn a_share_that_was_measured_on_few_calls_has_a_greater_margin() {
+        let shares =
+            [FEWEST, 256].map(|seen| RefusedShare { base: 0.3, seen, recent: 0.5, runs: 0.5, ..Default::default() });
+        assert_eq!(shares.map(|share| share.is_within_share()), [true, false]);
+    }
 }

@@ -63,6 +63,17 @@ fn calls_restart_step_by_step_when_a_pace_ends() {
 }
 
 #[test]
+fn a_window_is_no_pool_and_the_share_of_a_pool_is_measured_below_its_capacity() {
+    // Tide had 387, 289 and 223 permille. A window of 1 s passed for a pool. In the pools, the share was
+    // measured too low, because of refusals that arrived after a cut, and too high, above the capacity.
+    for (seed, least) in [(30_444, 950), (40_190, 700), (20_208, 850)] {
+        let case = ControlCase::drawn(seed);
+        let goodput = score(&case, &Contender::tide(), &Oracle::of(&case, seed).unwrap()).unwrap().goodput_permille;
+        assert!(goodput >= least, "{}: {goodput}", case.name);
+    }
+}
+
+#[test]
 fn a_trace_counts_every_answer_and_refusal_of_its_run_in_equal_windows() {
     let case = ControlCase::all().remove(0).lasting_secs(10);
     let oracle = Oracle::of(&case, 3).unwrap();
