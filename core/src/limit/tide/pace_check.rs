@@ -24,8 +24,8 @@ const HIGH_REFUSALS: u32 = 2;
 /// With at least this many calls between two refusals, the pace is right: a quickened pace is refused about
 /// this often.
 const FEW: u64 = 48;
-/// A number of calls between two refusals that differs from the one before by at most this part of it is the same
-/// number. From this many calls on, this is hardly chance.
+/// Two numbers of calls between refusals that differ by at most this part are the same. From this many calls
+/// on, this is hardly chance.
 const SAME_PART: u64 = 8;
 const LEAST_SAME: u64 = 4;
 /// Early refusals before a test. Each passed test doubles the number, this many times at most.
