@@ -287,7 +287,7 @@ impl LimitAlgorithm for Tide {
         self.pace.on_grant(now, grant, in_flight, accepted_at, self.latency, self.storm.may_risk(now));
         self.scope.on_grant(grant, accepted_at);
         self.same_load.on_grant(now, grant, in_flight, accepted_at);
-        self.share.on_grant(grant, in_flight);
+        self.share.on_grant(in_flight);
         self.watch.on_grant(now, grant, in_flight);
         self.spaced_until = now + self.space();
         self.queueing.on_grant(grant, self.limit);

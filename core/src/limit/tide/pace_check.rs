@@ -14,6 +14,8 @@
 //!   for the next. A refusal after as many calls as the one before does not count towards a test: a window of
 //!   time accepts the same number again and again, and a pool does not.
 
+use super::inflow::is_near;
+
 /// Calls over which the mean number of calls in flight is taken.
 const MEMORY: f64 = 32.0;
 /// Mean deviations above the mean that count as more than usual, and the least deviation.
@@ -91,7 +93,7 @@ impl PaceCheck {
             (self.early_refusals, self.calls) = (0, 0);
         }
         let before = core::mem::replace(&mut self.last_calls, calls);
-        let is_same = calls >= LEAST_SAME && calls.abs_diff(before) <= calls / SAME_PART;
+        let is_same = calls >= LEAST_SAME && is_near(before, calls, SAME_PART);
         if calls >= FEW || is_quickened || is_same {
             return false;
         }

@@ -21,7 +21,7 @@ impl Tide {
         if !self.is_within_share() {
             self.storm.on_refused(now);
         }
-        self.share.on_refused(call.grant, call.admitted_in_flight);
+        self.share.on_refused(call.grant, call.admitted_in_flight, self.ceiling.next_grant());
         self.watch.on_refused(call.grant, call.latency);
         self.unrefused = 0;
         self.is_queueing = false;
@@ -98,7 +98,7 @@ impl Tide {
         let limit = self.limit;
         let ceiling = if self.share.is_known() {
             // Any of the calls that are refused at any load may have been the one reported.
-            self.share.on_cut(limit);
+            self.share.on_cut(limit, self.ceiling.next_grant());
             limit.saturating_sub((limit / 4).max(1))
         } else {
             call.admitted_in_flight.saturating_sub(1).clamp(1, limit)

@@ -58,7 +58,6 @@ pub(super) struct RefusedShare {
     /// The value before, and the first grant at the present one. A refusal counts by the value at its grant.
     too_many_before: u32,
     changed_at: u64,
-    next_grant: u64,
     /// Calls since then, and how often in a row that limit was about the same.
     calls: u32,
     found: u32,
@@ -66,8 +65,7 @@ pub(super) struct RefusedShare {
 
 impl RefusedShare {
     /// Records that a call is sent with `in_flight` calls in flight, itself included.
-    pub(super) fn on_grant(&mut self, grant: u64, in_flight: u32) {
-        self.next_grant = grant + 1;
+    pub(super) fn on_grant(&mut self, in_flight: u32) {
         self.recent -= self.recent / memory(in_flight);
         self.calls = self.calls.saturating_add(1);
         if is_low_load(in_flight, self.too_many) {
@@ -77,8 +75,8 @@ impl RefusedShare {
     }
 
     /// Records a refusal of a call sent with `in_flight` in flight. The measure counts grants, not answers:
-    /// answers arrive much later than refusals.
-    pub(super) fn on_refused(&mut self, grant: u64, in_flight: u32) {
+    /// answers arrive much later than refusals. `next_grant` is the number of the next grant.
+    pub(super) fn on_refused(&mut self, grant: u64, in_flight: u32, next_grant: u64) {
         self.recent += 1.0 / memory(in_flight);
         let follows = grant > 0 && self.last == Some(grant - 1);
         self.runs += (f64::from(u8::from(follows)) - self.runs) / runs_memory(in_flight);
@@ -87,7 +85,7 @@ impl RefusedShare {
         if is_low_load(in_flight, too_many) {
             self.base += 1.0 / self.measured_on();
             if self.base > MOST && self.too_many > 1 && self.seen >= 2 * FEWEST {
-                self.set_too_many(self.too_many / 2);
+                self.set_too_many(self.too_many / 2, next_grant);
                 self.seen = FEWEST;
             }
         }
@@ -108,19 +106,19 @@ impl RefusedShare {
     }
 
     /// Records that more than the share was refused at this limit.
-    pub(super) fn on_cut(&mut self, limit: u32) {
+    pub(super) fn on_cut(&mut self, limit: u32, next_grant: u64) {
         let room = self.too_many / 4 + 1;
         self.found = if limit.abs_diff(self.too_many) <= room { self.found + 1 } else { 0 };
-        self.set_too_many(limit);
+        self.set_too_many(limit, next_grant);
         self.calls = 0;
         self.recent = self.base;
         self.runs = self.base;
     }
 
-    fn set_too_many(&mut self, limit: u32) {
+    fn set_too_many(&mut self, limit: u32, next_grant: u64) {
         self.too_many_before = self.too_many;
         self.too_many = limit;
-        self.changed_at = self.next_grant;
+        self.changed_at = next_grant;
     }
 
     /// Returns whether the limit may grow fast at this value.
@@ -161,21 +159,15 @@ fn runs_memory(in_flight: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Sends calls with `in_flight` in flight from grant number `from` on. Returns the next grant.
-    fn send(share: &mut RefusedShare, from: u64, calls: u64, in_flight: u32) -> u64 {
-        (from..from + calls).for_each(|grant| share.on_grant(grant, in_flight));
-        from + calls
-    }
-
     #[test]
     fn a_refusal_counts_at_low_load_if_the_load_was_low_when_the_call_was_sent() {
         let mut share = RefusedShare::default();
         share.learn(0.5);
-        share.on_cut(100);
-        send(&mut share, 0, 40, 60);
+        share.on_cut(100, 0);
+        (0..40).for_each(|_| share.on_grant(60));
         // Sixty calls are low load below a hundred, but not below sixty.
-        share.on_cut(60);
-        (0..20).for_each(|grant| share.on_refused(2 * grant, 60));
+        share.on_cut(60, 40);
+        (0..20).for_each(|nth| share.on_refused(2 * nth, 60, 40));
         assert!((0.45..0.55).contains(&share.base), "half of the calls were refused, not {}", share.base);
     }
 
@@ -183,17 +175,16 @@ mod tests {
     fn a_load_at_which_more_than_any_share_is_refused_is_not_low() {
         let mut share = RefusedShare::default();
         share.learn(0.5);
-        share.on_cut(9);
-        let mut next = 0;
-        for _ in 0..40 {
-            next = send(&mut share, next, 1, 6);
-            share.on_refused(next - 1, 6);
+        share.on_cut(9, 0);
+        for grant in 0..40 {
+            share.on_grant(6);
+            share.on_refused(grant, 6, grant + 1);
         }
         assert!(!share.is_known() || share.too_many < 9);
         // At lower loads every second call is refused.
-        for _ in 0..64 {
-            next = send(&mut share, next, 2, 1);
-            share.on_refused(next - 1, 1);
+        for grant in (40..168).step_by(2) {
+            (0..2).for_each(|_| share.on_grant(1));
+            share.on_refused(grant + 1, 1, grant + 2);
         }
         assert!(share.is_known() && (0.45..0.6).contains(&share.base), "measured again: {}", share.base);
     }

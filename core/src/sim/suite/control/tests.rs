@@ -53,12 +53,17 @@ fn an_oracle_that_has_to_climb_is_late_where_hundreds_of_calls_are_needed_and_in
     assert_eq!((in_time(&dozen), in_time(&hundreds)), (Some(true), Some(false)));
 }
 
+/// Returns the goodput of tide on a drawn provider, in permille of the oracle's.
+fn goodput_of_tide(seed: u64) -> u64 {
+    let case = ControlCase::drawn(seed);
+    score(&case, &Contender::tide(), &Oracle::of(&case, seed).unwrap()).unwrap().goodput_permille
+}
+
 #[test]
 fn calls_restart_step_by_step_when_a_pace_ends() {
     // Here a pace ends whose limit has grown far beyond the calls in flight. Tide had 563 permille when all
     // of them were sent at once.
-    let case = ControlCase::drawn(83);
-    let goodput = score(&case, &Contender::tide(), &Oracle::of(&case, 83).unwrap()).unwrap().goodput_permille;
+    let goodput = goodput_of_tide(83);
     assert!(goodput >= 900, "{goodput}");
 }
 
@@ -67,9 +72,8 @@ fn a_window_is_no_pool_and_the_share_of_a_pool_is_measured_below_its_capacity() 
     // Tide had 387, 289 and 223 permille. A window of 1 s passed for a pool. In the pools, the share was
     // measured too low, because of refusals that arrived after a cut, and too high, above the capacity.
     for (seed, least) in [(30_444, 950), (40_190, 600), (20_208, 850)] {
-        let case = ControlCase::drawn(seed);
-        let goodput = score(&case, &Contender::tide(), &Oracle::of(&case, seed).unwrap()).unwrap().goodput_permille;
-        assert!(goodput >= least, "{}: {goodput}", case.name);
+        let goodput = goodput_of_tide(seed);
+        assert!(goodput >= least, "seed {seed}: {goodput}");
     }
 }
 
