@@ -83,11 +83,12 @@ def misfit(fault: Fault, root: Path) -> str | None:
 
 
 def has_test(test: str, root: Path) -> bool:
-    """Returns whether a test of the native host exists: in the module that its name begins with."""
+    """Returns whether a test of the native host exists: in the module that its name begins with, or in its tests."""
     *modules, name = test.split("::")
     folder = root / NATIVE / ("src" if modules[0] == "app" else "tests/integration")
     modules = [module for module in modules if module != "tests"]
-    files = [folder.joinpath(*modules).with_suffix(".rs"), folder.joinpath(*modules, "mod.rs")]
+    directory = folder.joinpath(*modules)
+    files = [directory.with_suffix(".rs"), directory / "mod.rs", directory / "tests.rs"]
     return any(file.is_file() and f"fn {name}(" in file.read_text() for file in files)
 
 

@@ -100,10 +100,12 @@ impl SharedDirectory {
         check_job(root, &spec)?;
         let (rows, processes) = (root.join(ROWS), root.join(PROCESSES));
         let job_path = processes.join(JOB);
-        let is_first = missing_as_none(read_job(&job_path, root, share))?.is_none();
         let found = ScanResult::read_shared(&rows, &spec)?;
         let is_partial = !found.missing.is_empty() || !found.replaceable.is_empty();
-        if is_partial || is_first && has_unused_list(&rows, &spec)? {
+        let has_unused_list = has_unused_list(&rows, &spec)?;
+        // Read after the list: one that another process is writing is found only once there is a job.
+        let is_first = missing_as_none(read_job(&job_path, root, share))?.is_none();
+        if is_partial || is_first && has_unused_list {
             return Err(OutputError::Incomplete(root.to_path_buf()));
         }
         for directory in [&rows, &processes] {
@@ -173,8 +175,9 @@ impl SharedDirectory {
 
 /// Checks that `root` is a directory for the job, or an empty one.
 fn check_job(root: &Path, spec: &OutputSpec) -> Result<(), OutputError> {
-    if !root.join(MANIFEST).exists() {
-        let names = file_names(root).map_err(io_error(root))?;
+    // Read once, because another process that joins may write the manifest at any time.
+    let names = file_names(root).map_err(io_error(root))?;
+    if !names.iter().any(|name| name == MANIFEST) {
         let is_own = |name: &String| is_temporary_name(name) || [ROWS, PROCESSES].contains(&name.as_str());
         return if names.iter().all(is_own) { Ok(()) } else { Err(OutputError::NoJob(root.to_path_buf())) };
     }

@@ -1,5 +1,8 @@
 //! Tests of joining, and a process for the tests of what it does then.
 
+use std::sync::Barrier;
+use std::thread;
+
 use super::super::tests::{dropped, four_groups, resume, row, spec, unmade};
 use super::*;
 use crate::app::output::files::dropped_name;
@@ -71,6 +74,23 @@ fn a_process_finds_the_others_that_live_and_refuses_one_with_another_name() {
     let refused = Process::try_join_as("other", root, 4, spec(four_groups())).err().unwrap();
     assert!(refused.contains("under the name `acme` in [share], and the name is now `other`"), "{refused}");
     assert_eq!(file_names(&root.join(PROCESSES)).unwrap().len(), names.len());
+}
+
+#[test]
+fn processes_that_join_at_the_same_time_all_join() {
+    for _ in 0..50 {
+        let scratch = tempfile::tempdir().unwrap();
+        let (root, start) = (scratch.path().join("out"), Barrier::new(4));
+        let join = |number| {
+            start.wait();
+            Process::try_join(&root, number, spec(four_groups())).map(|process| process.directory.job().to_string())
+        };
+        let joined: Vec<_> = thread::scope(|scope| {
+            let threads = [1, 2, 3, 4].map(|number| scope.spawn(move || join(number)));
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        assert_eq!(joined, vec![Ok(JOB_NAME.to_string()); 4]);
+    }
 }
 
 #[test]
