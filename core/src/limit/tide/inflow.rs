@@ -35,7 +35,7 @@ impl Refusal {
 
     /// Returns whether the Retry-After may have been rounded to seconds.
     pub(super) fn is_rounded(&self) -> bool {
-        self.retry_after.as_nanos().is_multiple_of(1_000_000_000)
+        is_rounded(self.retry_after)
     }
 
     /// Returns whether the Retry-After is about the time of one call. Only a bucket states that.
@@ -56,6 +56,11 @@ impl Inflow {
     pub(super) fn interval(self) -> u64 {
         self.nanos.checked_div(self.calls).unwrap_or(0)
     }
+}
+
+/// Returns whether a time may have been rounded to seconds.
+pub(super) fn is_rounded(time: Duration) -> bool {
+    time.as_nanos().is_multiple_of(1_000_000_000)
 }
 
 /// Returns whether `figure` differs from `other` by at most `other / parts`.

@@ -285,7 +285,7 @@ impl LimitAlgorithm for Tide {
         self.overdue.on_grant(now, grant, in_flight);
         let accepted_at = now + self.watch.acceptance_delay();
         self.pace.on_grant(now, grant, in_flight, accepted_at, self.latency, self.storm.may_risk(now));
-        self.scope.on_grant(grant, accepted_at);
+        self.scope.on_grant(now, grant, accepted_at);
         self.same_load.on_grant(now, grant, in_flight, accepted_at);
         self.share.on_grant(in_flight);
         self.watch.on_grant(now, grant, in_flight);

@@ -38,7 +38,7 @@
 //! | `steady` | two samples equal the one before to 1/64 | `reserve` is 0, a new sample replaces `known` |
 //! | costs differ | the sample has 8 calls and is off by over 1/8 of a call | `reserve` is 1 call, then 2 |
 //! | otherwise | | the sample is added to `known` |
-//! | `known` is too long | `slower`, not `is_as_before`, `known` > 5/4 `slower` | the interval is `slower` |
+//! | `known` is too long | `slower`, not `is_as_before`, `known` > `slower` | the interval is `slower` |
 //!
 //! `known` is the sum of all samples, so that the pace is the mean where calls cost differently (tokens).
 //! `reserve` is the time in calls that passes after a refusal before the next call, because expensive
@@ -480,9 +480,8 @@ impl Pace {
             self.failures = if is_near(measured, known, 8) && self.is_sure() { self.failures + 1 } else { 0 };
         }
         let learned = self.known.interval();
-        // If the bucket was full in between, the sample is too long.
-        let slower = slower.filter(|slower| learned > slower.saturating_add(slower / 4));
-        self.interval = Some(slower.unwrap_or(learned).max(1));
+        // The interval before was accepted, so a longer sample is of a bucket that was full in between.
+        self.interval = Some(slower.map_or(learned, |slower| learned.min(slower)).max(1));
         self.next = ready + Duration::from_nanos(learned.saturating_mul(self.reserve));
     }
 
