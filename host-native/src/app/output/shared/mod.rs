@@ -100,12 +100,11 @@ impl SharedDirectory {
         check_job(root, &spec)?;
         let (rows, processes) = (root.join(ROWS), root.join(PROCESSES));
         let job_path = processes.join(JOB);
+        let is_first = || Ok::<_, OutputError>(missing_as_none(read_job(&job_path, root, share))?.is_none());
+        // Asked again once a list is found: another process, whose job was there before, may be writing it.
+        let is_left = is_first()? && has_unused_list(&rows, &spec)? && is_first()?;
         let found = ScanResult::read_shared(&rows, &spec)?;
-        let is_partial = !found.missing.is_empty() || !found.replaceable.is_empty();
-        let has_unused_list = has_unused_list(&rows, &spec)?;
-        // Read after the list: one that another process is writing is found only once there is a job.
-        let is_first = missing_as_none(read_job(&job_path, root, share))?.is_none();
-        if is_partial || is_first && has_unused_list {
+        if is_left || !found.missing.is_empty() || !found.replaceable.is_empty() {
             return Err(OutputError::Incomplete(root.to_path_buf()));
         }
         for directory in [&rows, &processes] {
