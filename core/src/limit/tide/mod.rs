@@ -174,8 +174,9 @@ pub struct Tide {
     unrefused: u32,
     /// Whether latency, and not a refusal, caused the last cut.
     is_queueing: bool,
-    /// The limit after the baseline of latency has been measured.
+    /// The limit after the baseline of latency has been measured, and `is_queueing` then.
     limit_after_measuring: u32,
+    was_queueing: bool,
     /// The limit before the first of the cuts in a row for latency.
     limit_before_cuts: u32,
     storm: Storm,
@@ -208,6 +209,7 @@ impl Tide {
             unrefused: u32::MAX,
             is_queueing: false,
             limit_after_measuring: 0,
+            was_queueing: false,
             limit_before_cuts: 1,
             storm: Storm::default(),
             overdue: Overdue::default(),
@@ -290,7 +292,7 @@ impl LimitAlgorithm for Tide {
         self.share.on_grant(in_flight);
         self.watch.on_grant(now, grant, in_flight);
         self.spaced_until = now + self.space();
-        self.queueing.on_grant(grant, self.limit);
+        self.queueing.on_grant(now, grant, self.limit);
         self.ceiling.set_next_grant(grant + 1);
     }
 
@@ -303,7 +305,10 @@ impl LimitAlgorithm for Tide {
             _ => {}
         }
         let latency = (call.outcome == Outcome::Success).then_some(call.latency);
-        if let Some(result) = self.queueing.on_end(call, latency, self.config.latency_tolerance) {
+        let rules = self.batch_rules();
+        if let Some(result) = self.queueing.on_end(now, call, latency, &rules)
+            && rules.may_cut
+        {
             self.on_batch(result, call.admitted_in_flight);
         }
         if let Some(restart) = &mut self.restart

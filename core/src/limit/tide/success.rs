@@ -1,7 +1,7 @@
 //! The response to answers, accepted calls, and measured latencies.
 
 use super::ceiling::SearchPhase;
-use super::queueing::BatchResult;
+use super::queueing::{BatchResult, MOST_LOWERED, Rules};
 use super::refusal::CLOSED;
 use super::watch::Watched;
 use super::{CallReport, Tide, follow, scaled_down, sent_at};
@@ -9,8 +9,8 @@ use crate::time::Instant;
 
 /// Successes since the last refusal, in longest waits for a probe, after which latency is used again.
 const WAITS_OF_TRUST: u32 = 8;
-/// The part of the limit that is given up to measure the baseline of latency.
-const DRAIN: u32 = 5;
+/// The part of the limit by which it is lowered to measure the baseline of latency.
+const LOWERED_BY: u32 = 5;
 
 impl Tide {
     /// Records an answer, and moves the search for the ceiling on.
@@ -95,31 +95,47 @@ impl Tide {
         }
     }
 
+    /// Returns what a batch of latencies may conclude. Latency changes the limit only where nothing has been
+    /// refused for long.
+    pub(super) fn batch_rules(&self) -> Rules {
+        let may_cut = self.unrefused >= self.config.probe_after_most.saturating_mul(WAITS_OF_TRUST);
+        let stays = self.limit == self.max || !self.ceiling.is_climbing();
+        let may_lower = may_cut && (self.is_queueing || (stays && self.limit <= MOST_LOWERED));
+        Rules { tolerance: self.config.latency_tolerance, may_cut, may_lower }
+    }
+
     /// Changes the limit after a batch of latencies.
     pub(super) fn on_batch(&mut self, result: BatchResult, in_flight: u32) {
-        let trusted = self.config.probe_after_most.saturating_mul(WAITS_OF_TRUST);
-        if self.unrefused < trusted {
-            return;
-        }
         match result {
             BatchResult::NoQueue(share) if self.is_queueing && in_flight >= self.limit => {
+                self.queueing.on_growth(self.limit);
                 self.limit = self.limit.saturating_add((self.limit / share).max(1)).min(self.max);
             }
-            BatchResult::BaselineDue if self.is_queueing => {
-                self.limit_after_measuring = self.limit;
-                self.limit = (self.limit - self.limit / DRAIN).max(1);
+            BatchResult::BaselineDue => {
+                self.was_queueing = core::mem::replace(&mut self.is_queueing, true);
+                self.lower_to_measure();
             }
-            BatchResult::BaselineMeasured if self.is_queueing => self.limit = self.limit_after_measuring.min(self.max),
-            BatchResult::AtKnee
-            | BatchResult::NoQueue(_)
-            | BatchResult::BaselineDue
-            | BatchResult::BaselineMeasured => {}
+            BatchResult::BaselineShorter => {
+                self.was_queueing = true;
+                self.ceiling.enter(SearchPhase::Hold);
+                self.lower_to_measure();
+            }
+            BatchResult::BaselineMeasured if self.is_queueing => {
+                self.limit = self.limit_after_measuring.min(self.max);
+                self.is_queueing = self.was_queueing;
+            }
+            BatchResult::AtKnee | BatchResult::NoQueue(_) | BatchResult::BaselineMeasured => {}
             BatchResult::NearKnee => {
                 if self.ceiling.phase() != SearchPhase::Hold {
                     self.ceiling.enter(SearchPhase::Hold);
                 }
             }
             BatchResult::Slower => self.limit = self.limit_before_cuts.min(self.max),
+            BatchResult::GrowthFailed { from } => {
+                self.limit_before_cuts = self.limit;
+                self.limit = from.min(self.limit);
+                self.limit_after_measuring = self.limit;
+            }
             BatchResult::Queueing { ratio, is_first } => {
                 if is_first {
                     self.limit_before_cuts = self.limit;
@@ -129,8 +145,18 @@ impl Tide {
                 self.limit = scaled_down(self.limit, 1.0 / ratio);
                 self.ceiling.close_cascade();
                 self.is_queueing = true;
+                self.was_queueing = true;
                 self.ceiling.enter(SearchPhase::Hold);
             }
         }
+    }
+
+    /// Lowers the limit for a batch that measures the baseline of latency.
+    fn lower_to_measure(&mut self) {
+        let before = self.limit;
+        self.limit_after_measuring = before;
+        self.limit_before_cuts = before;
+        self.limit = (before - before.div_ceil(LOWERED_BY)).max(1);
+        self.queueing.on_lowered(f64::from(self.limit) / f64::from(before));
     }
 }

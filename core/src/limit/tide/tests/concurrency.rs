@@ -208,6 +208,56 @@ fn where_calls_take_milliseconds_a_longer_queue_holds_the_limit_back() {
 }
 
 #[test]
+fn a_knee_of_one_call_is_found_although_all_calls_queued_before() {
+    // With 2, 3 or 8 calls in flight from the start, the first latencies are those of a queue.
+    for max in [2, 3, 8] {
+        let mut bench = starting_at_most(max);
+        bench.serve(millis(60_000), &mut |_, out| (millis(40 * (out as u64 + 1)), None));
+        assert!(bench.limit() <= 2, "from {max}: {}", bench.limit());
+    }
+}
+
+#[test]
+fn where_latency_grows_less_than_throughput_the_limit_is_not_lowered() {
+    // Eight calls at once take 1.14 times as long as one, and are seven times as many.
+    let mut bench = starting_at_most(8);
+    let (answered, _) = bench.serve(millis(60_000), &mut |_, out| (millis(100 + 2 * out as u64), None));
+    assert_eq!(bench.limit(), 8);
+    assert!(answered >= 4_100, "{answered} of 4,210");
+}
+
+#[test]
+fn a_growth_past_the_knee_is_undone_and_tried_half_as_often_each_time() {
+    let mut bench = starting_at(4);
+    let (mut sent, mut sent_above) = (0, Vec::new());
+    bench.serve(millis(240_000), &mut |now, out| {
+        sent += 1;
+        if out >= 4 {
+            sent_above.push(now.as_nanos() / 60_000_000_000);
+        }
+        (millis(40 + 5 * (sent % 5) + 200 * (out as u64).saturating_sub(3)), None)
+    });
+    let in_minute = |minute| sent_above.iter().filter(|sent| **sent == minute).count();
+    let counts = [0, 1, 2, 3].map(in_minute);
+    // A batch at five calls sends 18 above the knee. Without the longer waits, each minute has hundreds.
+    assert!(counts[1] <= 60 && counts[2] + counts[3] <= 40, "{counts:?}");
+}
+
+#[test]
+fn a_long_queue_lowers_the_limit_before_the_calls_in_it_are_answered() {
+    let mut bench = starting_at(10);
+    let (start, mut last) = (bench.now, Duration::ZERO);
+    // The limit is 64 after a second, when 64 calls at once take 6.4 s.
+    bench.serve(millis(30_000), &mut |now, out| {
+        if out >= 32 {
+            last = now - start;
+        }
+        (millis(100 * (out as u64 + 1)), None)
+    });
+    assert!(last < millis(13_000), "calls were added to the queue after {last:?}");
+}
+
+#[test]
 fn a_provider_that_became_slower_does_not_count_as_queueing() {
     let mut bench = starting_at(10);
     bench.serve(millis(60_000), &mut |_, _| (millis(100), None));

@@ -20,7 +20,12 @@ fn millis(millis: u64) -> Duration {
 
 /// Returns a bench whose limit is a `Tide` of at most 64 concurrent calls.
 fn bench(config: TideConfig) -> Bench {
-    let mut bench = Bench::new(64, LimitConfig::default());
+    bench_of(64, config)
+}
+
+/// Returns a bench whose limit is a `Tide` of at most `max` concurrent calls.
+fn bench_of(max: u32, config: TideConfig) -> Bench {
+    let mut bench = Bench::new(max, LimitConfig::default());
     let tide = Tide::new(config).expect("valid settings");
     bench.machine.set_algorithm(bench.now, CHAT, Box::new(tide)).expect("a known resource");
     bench
@@ -96,6 +101,11 @@ impl Bench {
 
 fn starting_at(initial_limit: u32) -> Bench {
     bench(TideConfig { initial_limit, ..TideConfig::default() })
+}
+
+/// Returns a bench whose limit starts at its maximum.
+fn starting_at_most(max: u32) -> Bench {
+    bench_of(max, TideConfig { initial_limit: max, ..TideConfig::default() })
 }
 
 /// Returns a bench on which every Retry-After stops the resource.

@@ -89,6 +89,16 @@ fn a_retry_after_in_seconds_may_end_earlier_and_a_refused_quickening_makes_no_pa
 }
 
 #[test]
+fn a_queue_is_found_although_the_first_calls_queued_and_latency_has_no_effect_while_calls_are_refused() {
+    // Tide had 710 and 746 permille at knees of one and three slots, and 679 where hundreds of slots refuse:
+    // there, two batches seemed to queue, the first of them soon after a refusal.
+    for (seed, least) in [(91, 900), (30_010, 900), (30_149, 950)] {
+        let goodput = goodput_of_tide(seed);
+        assert!(goodput >= least, "seed {seed}: {goodput}");
+    }
+}
+
+#[test]
 fn a_trace_counts_every_answer_and_refusal_of_its_run_in_equal_windows() {
     let case = ControlCase::all().remove(0).lasting_secs(10);
     let oracle = Oracle::of(&case, 3).unwrap();
