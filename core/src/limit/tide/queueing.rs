@@ -216,8 +216,8 @@ impl Queueing {
         }
         let batch = *batch;
         let is_complete = batch.ended == batch.size;
-        let is_awaited = !rules.may_cut || !self.is_far_longer(&batch, rules.tolerance);
-        if !is_complete && is_awaited {
+        let ends = is_complete || (rules.may_cut && self.is_far_longer(&batch, rules.tolerance));
+        if !ends {
             return None;
         }
         self.batch = Batch::default();
